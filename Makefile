@@ -1,0 +1,44 @@
+# The list of tasks. Every target sets up what it needs: only python3.11 (or newer) and make are assumed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup test test-slow lint types contracts format bench clean
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## a virtual environment with the package and its tools
+
+# torch first and by its exact version: a looser request would bring the CUDA packages with it.
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+test: $(STAMP) lint ## lint, types, import contracts and all tests that take less than 10 minutes
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(STAMP) ## the tests that take minutes each
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) contracts types ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the files as ruff likes them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
+	$(BIN)/python -m benchmarks.gate
+
+clean: ## remove what was built
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,44 @@
+"""Events, ledger, accountants, calibration. No tensors and no data: only what was released and what it cost."""
+
+from gpate.accounting.accountants import ACCOUNTANTS, Accountant, Tally, accountant_for, accountant_named, tally
+from gpate.accounting.budget import Budget
+from gpate.accounting.calibration import calibrate
+from gpate.accounting.discrete import grid_for
+from gpate.accounting.events import (
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    GNMax,
+    Laplace,
+    NoisyMaxThreshold,
+    NonPrivate,
+    PoissonSampledGaussian,
+    SmoothGaussian,
+)
+from gpate.accounting.ledger import Header, Ledger, LedgerContents, Receipt, read_ledger
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "Budget",
+    "DiscreteGaussian",
+    "Event",
+    "GNMax",
+    "Gaussian",
+    "Header",
+    "Laplace",
+    "Ledger",
+    "LedgerContents",
+    "NoisyMaxThreshold",
+    "NonPrivate",
+    "PoissonSampledGaussian",
+    "Receipt",
+    "SmoothGaussian",
+    "Tally",
+    "accountant_for",
+    "accountant_named",
+    "calibrate",
+    "grid_for",
+    "read_ledger",
+    "tally",
+]

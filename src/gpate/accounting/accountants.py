@@ -1,0 +1,210 @@
+"""From events to (epsilon, delta): a tally of what was spent, and accountants that read it.
+
+An accountant turns a tally into a privacy profile, the smallest delta for each epsilon. The slack of exact noise
+against the continuous Gaussian (`gpate.accounting.discrete`) is added here, for all of them.
+
+    >>> from gpate.accounting import GNMax
+    >>> spent = [GNMax(sigma=1000.0, bins=10, count=20_000)]
+    >>> round(accountant_for(spent).epsilon(spent, delta=1e-5), 7)
+    0.7255218
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpate.accounting import gaussian, rdp
+from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian
+from gpate.accounting.search import smallest
+from gpate.errors import InvalidValue, NotComputable, require_probability
+
+Tally = dict[Event, int]
+"""How often each event was executed. The only place where counts are multiplied is what reads this."""
+
+Profile = Callable[[float], float]
+"""Epsilon -> the smallest delta."""
+
+_MAX_LOSSES = 200_000
+
+
+def tally(events: Iterable[Event] | Mapping[Event, int]) -> Tally:
+    """Counts executions of each distinct event. A tally passes through unchanged."""
+    if isinstance(events, Mapping):
+        return dict(events)
+    totals: Tally = {}
+    for event, repeats in _runs(events):
+        once = event.once()
+        totals[once] = totals.get(once, 0) + repeats * event.count
+    return {event: count for event, count in totals.items() if count}
+
+
+def _runs(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Neighbouring occurrences of one object, counted: a million of them are hashed once."""
+    last, repeats = None, 0
+    for event in events:
+        if event is last:
+            repeats += 1
+            continue
+        if last is not None:
+            yield last, repeats
+        last, repeats = event, 1
+    if last is not None:
+        yield last, repeats
+
+
+class Accountant(ABC):
+    """Turns a tally into a guarantee for neighbours that differ in one record, added or removed."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def covers(self, event: Event) -> bool:
+        """Whether this accountant can express the event's guarantee."""
+
+    @abstractmethod
+    def profile(self, spent: Tally) -> Profile:
+        """The privacy profile of everything in `spent`, before slack. All events are covered ones."""
+
+    def full_profile(self, events: Iterable[Event] | Tally) -> Profile:
+        """The privacy profile of everything that was really drawn."""
+        spent = tally(events)
+        if any(isinstance(event, NonPrivate) for event in spent):
+            return lambda epsilon: 1.0
+        for event in spent:
+            if not self.covers(event):
+                raise NotComputable(f"The {self.title} accountant cannot express {event}; use accountant_for(events).")
+        bare = self.profile(spent)
+        slack = math.fsum(count * event.slack for event, count in spent.items())
+        if slack == 0.0:
+            return bare
+        return lambda epsilon: min(1.0, bare(epsilon) + (1.0 + math.exp(min(epsilon, 700.0))) * slack)
+
+    def delta(self, events: Iterable[Event] | Tally, *, epsilon: float) -> float:
+        """The smallest delta for this epsilon."""
+        if math.isnan(epsilon) or epsilon < 0:
+            raise InvalidValue("epsilon", epsilon, ">= 0")
+        return min(1.0, self.full_profile(events)(epsilon))
+
+    def epsilon(self, events: Iterable[Event] | Tally, *, delta: float) -> float:
+        """The smallest epsilon for this delta; infinity if there is none."""
+        require_probability("delta", delta)
+        profile = self.full_profile(events)
+        return 0.0 if profile(0.0) <= delta else smallest(lambda eps: profile(eps) <= delta, limit=1e5)
+
+
+class GaussianAccountant(Accountant):
+    """Exact for unsampled Gaussians; beside them pure-DP releases, each as the worst that pure DP allows."""
+
+    name, title = "gaussian", "exact Gaussian"
+
+    def covers(self, event: Event) -> bool:
+        """Gaussian and pure-DP events."""
+        return event.mu is not None or event.pure_epsilon is not None
+
+    def profile(self, spent: Tally) -> Profile:
+        """The Gaussian profile at the composed mu, mixed over the losses of pure releases."""
+        mu = math.sqrt(math.fsum(count * event.mu**2 for event, count in spent.items() if event.mu is not None))
+        pure = [(event.pure_epsilon, count) for event, count in spent.items() if event.pure_epsilon is not None]
+        if math.prod(count + 1 for _, count in pure) > _MAX_LOSSES:
+            raise NotComputable("Too many kinds of pure-DP releases to compose exactly; use the pld accountant.")
+        losses, probabilities = gaussian.pure_losses(pure)
+        return lambda epsilon: float(probabilities @ gaussian.delta_for(mu, epsilon - losses))
+
+
+class RDPAccountant(Accountant):
+    """Renyi DP with the tighter conversion."""
+
+    name, title = "rdp", "RDP, tight conversion"
+    log_delta: ClassVar[Callable[..., float]] = staticmethod(rdp.log_delta_tight)
+
+    def covers(self, event: Event) -> bool:
+        """Everything that has a Renyi curve."""
+        return not isinstance(event, NonPrivate)
+
+    def profile(self, spent: Tally) -> Profile:
+        """The best conversion over all orders of the summed curves."""
+        total = np.zeros_like(rdp.ORDERS)
+        for event, count in spent.items():
+            total += count * rdp.rdp_of(event, rdp.ORDERS)
+        finite = np.isfinite(total)
+        curve, orders = total[finite], rdp.ORDERS[finite]
+        if not len(orders):
+            raise NotComputable("No Renyi order is finite for these events together.")
+        if not curve.any():
+            return lambda epsilon: 0.0
+        return lambda epsilon: math.exp(min(0.0, type(self).log_delta(curve, orders, epsilon)))
+
+
+class PaperRDPAccountant(RDPAccountant):
+    """Renyi DP with the conversion of the paper (theorem "From RDP to DP")."""
+
+    name, title = "rdp-paper", "RDP, the paper's conversion"
+    log_delta = staticmethod(rdp.log_delta_paper)
+
+
+class PLDAccountant(Accountant):
+    """Privacy loss distributions, through dp-accounting: for sampled events, and as a cross-check of the others."""
+
+    name, title = "pld", "privacy loss distribution"
+
+    def covers(self, event: Event) -> bool:
+        """Gaussian, Laplace and Poisson-sampled Gaussian events."""
+        return event.mu is not None or isinstance(event, Laplace | PoissonSampledGaussian)
+
+    def profile(self, spent: Tally) -> Profile:
+        """dp-accounting's pessimistic estimate, which is an upper bound."""
+        from dp_accounting.pld import PLDAccountant as Composer
+
+        composer = Composer()
+        for event, count in spent.items():
+            composer.compose(_dp_event(event), count)
+        return lambda epsilon: float(composer.get_delta(epsilon))
+
+
+def _dp_event(event: Event) -> Any:
+    import dp_accounting as dpa
+
+    if event.mu is not None:
+        return dpa.GaussianDpEvent(1.0 / event.mu)
+    if isinstance(event, PoissonSampledGaussian):
+        return dpa.PoissonSampledDpEvent(event.sampling_probability, dpa.GaussianDpEvent(event.noise_multiplier))
+    if isinstance(event, Laplace):
+        if event.grid is None:
+            return dpa.LaplaceDpEvent(event.scale / event.sensitivity)
+        return dpa.DiscreteLaplaceDpEvent(event.grid / event.scale, round(event.sensitivity / event.grid))
+    raise NotComputable(f"dp-accounting has no counterpart of {event}.")
+
+
+ACCOUNTANTS: dict[str, Accountant] = {
+    accountant.name: accountant
+    for accountant in (GaussianAccountant(), PLDAccountant(), RDPAccountant(), PaperRDPAccountant())
+}
+
+
+def accountant_named(name: str) -> Accountant:
+    """The accountant of that name."""
+    if name not in ACCOUNTANTS:
+        raise InvalidValue("accountant", name, f"one of {', '.join(['auto', *ACCOUNTANTS])}")
+    return ACCOUNTANTS[name]
+
+
+def accountant_for(events: Iterable[Event] | Tally) -> Accountant:
+    """The tightest accountant that covers all of these: exact Gaussian, else PLD, else RDP.
+
+    Raises:
+        NotComputable: sampled events need the package dp-accounting, and it is not installed.
+    """
+    spent = [event for event in tally(events) if not isinstance(event, NonPrivate)]
+    for accountant in ACCOUNTANTS.values():
+        if all(accountant.covers(event) for event in spent):
+            if accountant.name == "pld" and importlib.util.find_spec("dp_accounting") is None:
+                raise NotComputable("Sampled events are accounted for by dp-accounting: pip install dp-accounting.")
+            return accountant
+    raise NotComputable("No accountant covers " + " + ".join(map(str, spent)))

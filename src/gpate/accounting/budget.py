@@ -1,0 +1,92 @@
+"""The budget: a bound fixed before the first release, and the rule that says whether one more release fits under it.
+
+**Why a budget and not only a sum.** Queries are chosen after seeing earlier answers (how many coordinates pass the
+threshold decides how many votes are paid), so the guarantee must hold for adaptive choices. It does when the bound is
+fixed beforehand and every release is refused that would cross it (a privacy filter):
+- Gaussian events: the sum of mu^2 may be spent adaptively (see `gpate.accounting.gaussian`).
+- Pure-DP events: the sum of their epsilons may be spent adaptively under a cap of its own, `Budget.pure`. A filter
+  for each kind, interleaved, composes like two mechanisms run side by side (Vadhan and Zhang 2023), so the Gaussians
+  get what is left beside one pure release of epsilon `pure`, whether or not all of it is used.
+- Renyi curves: adaptive at every order (Feldman and Zrnic 2021; Lecuyer 2021).
+- Poisson-sampled events (PLD): their parameters must be fixed beforehand; only their number may be cut short.
+
+What a run may claim is therefore its budget. The spend, computed from the ledger, is never more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpate.accounting.accountants import ACCOUNTANTS, Accountant, Tally, accountant_for, accountant_named, tally
+from gpate.accounting.events import Event, Laplace, NonPrivate
+from gpate.accounting.search import largest_count
+from gpate.errors import InvalidValue, require_epsilon, require_probability
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What may be spent, fixed before the first release.
+
+    Attributes:
+        epsilon: total epsilon; infinity means no privacy is promised.
+        delta: total delta.
+        pure: the part of epsilon put aside for pure-DP (Laplace) releases.
+        accountant: `auto`, or the name of the accountant that decides; the paper's is `rdp-paper`.
+    """
+
+    epsilon: float
+    delta: float
+    pure: float = 0.0
+    accountant: str = "auto"
+
+    def __post_init__(self) -> None:
+        require_epsilon(self.epsilon)
+        require_probability("delta", self.delta, "Usual: 1e-5, and well below one over the number of records.")
+        if not 0.0 <= self.pure < self.epsilon:
+            raise InvalidValue("pure", self.pure, f"at least 0 and less than epsilon = {self.epsilon!r}")
+        if self.accountant != "auto":
+            accountant_named(self.accountant)
+
+    def accountant_for(self, spent: Tally) -> Accountant:
+        """The accountant that decides for these events."""
+        return accountant_for(spent) if self.accountant == "auto" else accountant_named(self.accountant)
+
+    def allows(self, events: Iterable[Event] | Tally) -> bool:
+        """Whether all these events together stay within the budget."""
+        spent = tally(events)
+        if math.isinf(self.epsilon):
+            return True
+        if any(isinstance(event, NonPrivate) for event in spent):
+            return False
+        accountant = self.accountant_for(spent)
+        if accountant is ACCOUNTANTS["gaussian"]:
+            pure = {event: count for event, count in spent.items() if event.pure_epsilon is not None}
+            used = math.fsum(count * event.pure_epsilon for event, count in pure.items() if event.pure_epsilon)
+            if used > self.pure * (1 + _ROUNDING):
+                return False
+            spent = {event: count for event, count in spent.items() if event not in pure}
+            if self.pure:
+                spent[Laplace(scale=1.0 / self.pure)] = 1
+        return accountant.delta(spent, epsilon=self.epsilon) <= self.delta
+
+    def spend(self, events: Iterable[Event] | Tally) -> float:
+        """The epsilon that these events amount to, at the budget's delta."""
+        spent = tally(events)
+        return self.accountant_for(spent).epsilon(spent, delta=self.delta)
+
+    def fits(self, step: Iterable[Event] | Tally, *, after: Iterable[Event] | Tally = ()) -> int:
+        """How many executions of `step` still fit after what was spent. At most 10**12."""
+        before, once = tally(after), tally(step)
+        return largest_count(lambda n: self.allows(merged(before, {event: n * c for event, c in once.items()})))
+
+
+def merged(first: Tally, second: Tally) -> Tally:
+    """The tally of both."""
+    total = dict(first)
+    for event, count in second.items():
+        total[event] = total.get(event, 0) + count
+    return total

@@ -1,0 +1,41 @@
+"""Calibration: from a budget to the noise, or from the noise to the number of steps.
+
+A plan is a list of events whose noise scales state only their ratios; calibration multiplies all of them by one factor.
+
+    >>> from gpate.accounting import Budget, GNMax, NoisyMaxThreshold
+    >>> plan = [NoisyMaxThreshold(sigma=3.0, count=35_550), GNMax(sigma=1.0, bins=10, count=18_842)]
+    >>> events = calibrate(plan, Budget(epsilon=1.0, delta=1e-5))
+    >>> round(events[1].sigma)
+    761
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpate.accounting.budget import Budget
+from gpate.accounting.events import Event
+from gpate.accounting.search import smallest
+from gpate.errors import InvalidValue, NotComputable
+
+
+def calibrate(plan: Sequence[Event], budget: Budget, *, tolerance: float = 1e-9) -> list[Event]:
+    """The plan with the least noise that keeps within the budget.
+
+    Args:
+        plan: events with their counts; their noise scales say only how they stand to each other.
+        budget: what all of them together may spend.
+        tolerance: relative, on the noise. What is returned fits the budget; a noise smaller by this much does not.
+    """
+    if not any(event.count and event.scales for event in plan):
+        raise InvalidValue("plan", [str(event) for event in plan], "at least one event with noise and a count > 0")
+    if math.isinf(budget.epsilon):
+        raise InvalidValue("epsilon", budget.epsilon, "finite to calibrate noise for it")
+    factor = smallest(lambda f: budget.allows([e.scaled(f) for e in plan]), tolerance=tolerance)
+    if math.isinf(factor):
+        raise NotComputable(
+            f"No amount of noise brings this plan under epsilon = {budget.epsilon!r}, delta = {budget.delta!r}. "
+            "Pure-DP events need Budget(pure=...); other events need a larger delta."
+        )
+    return [event.scaled(factor) for event in plan]

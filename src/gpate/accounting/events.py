@@ -1,0 +1,288 @@
+"""Events: what was released, in the terms that accounting needs, and nothing more.
+
+An event is frozen and holds public numbers only. It describes one execution of a mechanism and `count` says how often
+it ran; nothing in this module multiplies by `count`: that happens in one place, `gpate.accounting.tally`.
+
+Neighbours differ in one record, added or removed. A record belongs to one teacher, and every teacher always casts its
+ballot, so for a vote histogram one vote moves from one bin to another: L2 sensitivity sqrt(2), and 1 for its maximum.
+
+    >>> GNMax(sigma=1000.0, bins=10).mu
+    0.0014142135623730952
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from gpate.accounting.discrete import gaussian_slack, grid_for
+from gpate.errors import InvalidValue, LedgerVersion, require_count, require_positive, require_probability
+
+SQRT2 = math.sqrt(2.0)
+EVENT_TYPES: dict[str, type[Event]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events.
+
+    A subclass says what one execution guarantees: `mu` if it is a Gaussian mechanism, `pure_epsilon` if it is
+    epsilon-DP with delta = 0, and `slack`, the total variation distance between the noise really drawn and the
+    noise that the guarantee speaks of.
+    """
+
+    count: int = 1
+    scales: ClassVar[tuple[str, ...]] = ()
+    """Fields that grow when the noise grows: what calibration turns."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__name__ != "GaussianNoise":  # an abstract base: it has no sensitivity of its own
+            EVENT_TYPES[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        require_count("count", self.count)
+
+    @property
+    def mu(self) -> float | None:
+        """The Gaussian-DP parameter of one execution, or None if it is not a Gaussian mechanism."""
+        return None
+
+    @property
+    def pure_epsilon(self) -> float | None:
+        """The epsilon of one execution with delta = 0, or None."""
+        return None
+
+    @property
+    def slack(self) -> float:
+        """Total variation distance, per execution, between the noise drawn and the noise accounted for."""
+        return 0.0
+
+    @property
+    def draws(self) -> int:
+        """Numbers of noise values in one execution."""
+        return 0
+
+    def once(self) -> Self:
+        """The same event, executed once."""
+        return self if self.count == 1 else dataclasses.replace(self, count=1)
+
+    def scaled(self, factor: float) -> Self:
+        """The same event with its noise multiplied by `factor`."""
+        changes: dict[str, float] = {name: getattr(self, name) * factor for name in self.scales}
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "count")
+        inner = ", ".join(
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields
+        )
+        return f"{self.count} x {type(self).__name__}({inner})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the type's name under `kind`."""
+        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+
+
+def event_from_json(data: Mapping[str, Any]) -> Event:
+    """The inverse of `Event.to_json`.
+
+    Raises:
+        LedgerVersion: the kind, or one of its fields, is unknown here.
+    """
+    fields = dict(data)
+    kind = fields.pop("kind", None)
+    if kind not in EVENT_TYPES:
+        raise LedgerVersion(f"Event kind {kind!r} is unknown. It was written by a newer gpate: upgrade to read it.")
+    try:
+        return EVENT_TYPES[kind](**fields)
+    except TypeError as problem:
+        raise LedgerVersion(f"{kind} has fields this version does not know ({problem}): upgrade gpate.") from problem
+
+
+def require_grid(grid: float, noise_scale: float) -> float:
+    """Returns `grid` if it is a power of two no coarser than the noise."""
+    require_positive("grid", grid)
+    if math.frexp(grid)[0] != 0.5:
+        raise InvalidValue("grid", grid, "a power of two", "So that sums on it are exact.")
+    if noise_scale < grid:
+        raise InvalidValue("grid", grid, f"at most the noise's own scale, {noise_scale!r}", "Use a finer grid.")
+    return grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(Event):
+    """Gaussian noise of standard deviation `sigma`, in the value's own units, on `dimension` values.
+
+    With `grid` the noise is the exact discrete Gaussian on multiples of `grid`; it is accounted for as a continuous
+    Gaussian and its distance from that is `slack` (`gpate.accounting.discrete`).
+    """
+
+    sigma: float
+    grid: float | None = None
+    scales: ClassVar[tuple[str, ...]] = ("sigma",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("sigma", self.sigma, "Without noise there is no privacy; use NonPrivate to say so.")
+        if self.grid is not None:
+            require_grid(self.grid, self.sigma)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        raise InvalidValue("event", type(self).__name__, "one with a declared sensitivity")
+
+    @property
+    def mu(self) -> float:
+        return self.l2_sensitivity / self.sigma
+
+    def scaled(self, factor: float) -> Self:
+        """The same event with sigma multiplied by `factor`, on the grid that suits it."""
+        sigma = self.sigma * factor
+        return dataclasses.replace(self, sigma=sigma, grid=None if self.grid is None else grid_for(sigma))
+
+    @property
+    def slack(self) -> float:
+        return 0.0 if self.grid is None else self.draws * gaussian_slack(self.sigma / self.grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(GaussianNoise):
+    """A release with continuous Gaussian noise: a vector of `dimension` numbers, L2 sensitivity `sensitivity`."""
+
+    sensitivity: float = 1.0
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("sensitivity", self.sensitivity)
+        require_count("dimension", self.dimension, 1)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return self.sensitivity
+
+    @property
+    def draws(self) -> int:
+        return self.dimension
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteGaussian(Gaussian):
+    """A release with exact discrete Gaussian noise on multiples of `grid`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grid is None:
+            raise InvalidValue("grid", None, "given for discrete noise", "Or use the event Gaussian.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyMaxThreshold(GaussianNoise):
+    """Is the largest vote count, plus noise, above a threshold? (sigma_1 of the paper; sensitivity 1.)"""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GNMax(GaussianNoise):
+    """The bin with the most votes after noise on each of `bins` counts. (sigma_2; sensitivity sqrt(2).)"""
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("bins", self.bins, 1)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return SQRT2
+
+    @property
+    def draws(self) -> int:
+        return self.bins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Event):
+    """Laplace noise of scale b on `dimension` values with L1 sensitivity `sensitivity`: epsilon = sensitivity / b.
+
+    With `grid` it is the discrete Laplace on multiples of `grid`. That one is *not* as private as the continuous
+    one at equal scale: on whole counts its loss is always +epsilon or -epsilon, the worst that pure DP allows. Its
+    own formulas are used, so it needs no slack.
+    """
+
+    scale: float
+    sensitivity: float = 1.0
+    dimension: int = 1
+    grid: float | None = None
+    scales: ClassVar[tuple[str, ...]] = ("scale",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("scale", self.scale, "Without noise there is no privacy; use NonPrivate to say so.")
+        require_positive("sensitivity", self.sensitivity)
+        require_count("dimension", self.dimension, 1)
+        if self.grid is not None:
+            require_positive("grid", self.grid)
+            if not (self.sensitivity / self.grid).is_integer():
+                raise InvalidValue("grid", self.grid, f"a whole part of the sensitivity {self.sensitivity!r}")
+
+    @property
+    def pure_epsilon(self) -> float:
+        return self.sensitivity / self.scale
+
+    @property
+    def draws(self) -> int:
+        return self.dimension
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussian(Event):
+    """One step of DP-SGD: each record is in with probability q, noise is `noise_multiplier` times the sensitivity."""
+
+    noise_multiplier: float
+    sampling_probability: float
+    scales: ClassVar[tuple[str, ...]] = ("noise_multiplier",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("noise_multiplier", self.noise_multiplier)
+        if self.sampling_probability != 1.0:
+            require_probability("sampling_probability", self.sampling_probability)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothGaussian(Event):
+    """Gaussian noise of `sigma` times a beta-smooth sensitivity: how a data-dependent figure is published.
+
+    (Papernot et al. 2018, appendix B; `gpate.accounting.rdp` has the divergence.)
+    """
+
+    beta: float
+    sigma: float
+    scales: ClassVar[tuple[str, ...]] = ("sigma",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("beta", self.beta)
+        require_positive("sigma", self.sigma)
+
+    @property
+    def draws(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonPrivate(Event):
+    """Something left without protection. Epsilon is infinite from here on, whatever else is in the ledger."""
+
+    reason: str

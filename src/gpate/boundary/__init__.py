@@ -1,0 +1,29 @@
+"""The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
+
+from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
+from gpate.boundary.gate import Gate, Voucher
+from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
+from gpate.boundary.sums import NoisyCounts, NoisySum, Records
+from gpate.boundary.types import Released, Sensitive
+from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator
+
+__all__ = [
+    "ABSTAIN",
+    "Ballots",
+    "ConfidentGNMaxAggregator",
+    "DPGradAgg",
+    "DataDependentSpend",
+    "ExactNoise",
+    "FastNoise",
+    "GNMaxAggregator",
+    "Gate",
+    "Noise",
+    "NoisyCounts",
+    "NoisySum",
+    "PublishedEpsilon",
+    "Records",
+    "Released",
+    "Sensitive",
+    "Voucher",
+    "noise_named",
+]

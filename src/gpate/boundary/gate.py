@@ -1,0 +1,189 @@
+"""The gate: it owns a budget, a ledger and the noise. Check, record, then draw.
+
+`Gate.pay` refuses an event that the budget does not allow, leaving no trace; otherwise it writes the ledger line,
+waits until it is on disk, and hands out a `Voucher`. Noise can only be drawn with a voucher, once, for exactly the
+number of values that was paid, and its scale is read from the event in the ledger: what is accounted for and what is
+drawn cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.accounting import Budget, Event, Header, Laplace, Ledger, Receipt, SmoothGaussian, grid_for, tally
+from gpate.accounting.budget import merged
+from gpate.accounting.events import GaussianNoise
+from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
+from gpate.errors import BudgetExceeded, InvalidValue, VoucherSpent, require_positive
+
+
+class Voucher:
+    """The right to one noised release, paid for by `event`. Given out by `Gate.pay` only."""
+
+    def __init__(self, event: Event, receipt: Receipt, noise: Noise) -> None:
+        self.event = event
+        self.receipt = receipt
+        self._noise: Noise | None = noise
+
+    def perturb(self, values: NDArray[np.int64], *, unit: float = 1.0) -> Floats:
+        """Adds the noise that was paid for.
+
+        Args:
+            values: whole multiples of `unit`: votes, counts or fixed-point sums. Their number must be the event's
+                draws times its count.
+            unit: a power of two, and a whole multiple of the event's grid.
+
+        Returns:
+            The noised values in natural units, as float64. With exact noise all arithmetic up to here is on integers.
+        """
+        expected = self.event.draws * self.event.count if hasattr(self.event, "grid") else 0
+        if values.size != expected:
+            raise VoucherSpent(f"{self.event} pays for {expected} values, not for another number of them.")
+        if not np.issubdtype(values.dtype, np.integer):
+            raise InvalidValue(
+                "dtype", str(values.dtype), "a whole-number type", "Round to a grid before the gate, not after it."
+            )
+        event = self.event
+        assert isinstance(event, GaussianNoise | Laplace)
+        scale: float = getattr(event, event.scales[0])
+        noise = self._take()
+        draw = noise.laplace if isinstance(event, Laplace) else noise.gaussian
+        if event.grid is None:
+            return np.asarray(values * unit + draw(values.size, scale).reshape(values.shape), dtype=np.float64)
+        steps_per_unit = unit / event.grid
+        if not steps_per_unit.is_integer():
+            raise InvalidValue("unit", unit, f"a whole multiple of the grid {event.grid!r}")
+        if values.size and (int(values.max()) - min(0, int(values.min()))) * int(steps_per_unit) >= MAX_STEPS:
+            raise InvalidValue("grid", event.grid, "coarse enough for 64-bit sums", "Use a larger sigma.")
+        steps = values.astype(np.int64) * int(steps_per_unit)
+        noisy = steps + draw(values.size, scale / event.grid).astype(np.int64).reshape(values.shape)
+        return np.asarray(noisy * event.grid, dtype=np.float64)
+
+    def standard_normal(self) -> float:
+        """One standard normal draw, for a release whose noise is scaled by a smooth sensitivity."""
+        if not isinstance(self.event, SmoothGaussian) or self.event.count != 1:
+            raise VoucherSpent(f"{self.event} does not pay for a standard normal draw.")
+        noise = self._take()
+        steps = 2.0**30 if noise.exact else 1.0
+        return float(noise.gaussian(1, steps)[0]) / steps
+
+    def _take(self) -> Noise:
+        if self._noise is None:
+            raise VoucherSpent(f"{self.event} was paid for once and has been drawn already. Mend: pay again.")
+        noise, self._noise = self._noise, None
+        return noise
+
+
+class Gate:
+    """The only way out for anything computed from private records.
+
+    Make one with `Gate.create` (a new ledger on disk), `Gate.resume` (after a stop or a crash) or `Gate.in_memory`
+    (experiments).
+    """
+
+    def __init__(self, ledger: Ledger, noise: Noise) -> None:
+        self.ledger = ledger
+        self._noise = noise
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
+        """A gate with a new ledger at `path`."""
+        noise = noise or ExactNoise()
+        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name)), noise)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
+        """The gate of an earlier run: what was paid stays paid."""
+        noise = noise or ExactNoise()
+        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name)), noise)
+
+    @classmethod
+    def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:
+        """A gate whose ledger does not outlive the process: for experiments."""
+        noise = noise or FastNoise()
+        return cls(Ledger.in_memory(Header(budget=budget, noise=noise.name)), noise)
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent in all."""
+        return self.ledger.header.budget
+
+    @property
+    def spend(self) -> float:
+        """Epsilon spent so far, at the budget's delta."""
+        return self.budget.spend(self.ledger.tally)
+
+    @property
+    def left(self) -> float:
+        """Epsilon not spent yet, at the budget's delta."""
+        return self.budget.epsilon - self.spend if math.isfinite(self.budget.epsilon) else math.inf
+
+    @property
+    def not_for_release(self) -> tuple[str, ...]:
+        """Why nothing that came through this gate may be released; empty if it may."""
+        reasons = []
+        if not self._noise.exact:
+            reasons.append(f"noise is {self._noise.name}, not exact")
+        if not self.ledger.durable:
+            reasons.append("the ledger was kept in memory only")
+        if math.isinf(self.budget.epsilon):
+            reasons.append("epsilon is infinite: nothing is promised")
+        return tuple(reasons)
+
+    def grid(self, sigma: float) -> float | None:
+        """The grid on which Gaussian noise of `sigma` is drawn here; None for floating-point noise."""
+        require_positive("sigma", sigma)
+        return grid_for(sigma) if self._noise.exact else None
+
+    @property
+    def whole(self) -> float | None:
+        """The grid of whole counts, for Laplace noise; None for floating-point noise."""
+        return 1.0 if self._noise.exact else None
+
+    def check(self, *events: Event) -> None:
+        """Raises `BudgetExceeded` unless all these events together still fit. Records nothing."""
+        asked = tally(events)
+        spent = self.ledger.tally
+        if not self.budget.allows(merged(spent, asked)):
+            detail = ""
+            if len(asked) == 1:
+                once = next(iter(asked))
+                detail = f"{self.budget.fits([once], after=spent)} of them would fit."
+            if any(event.pure_epsilon is not None for event in asked) and self.budget.accountant == "auto":
+                detail += f" Pure-DP releases have {self.budget.pure!r} set aside in Budget(pure=...)."
+            raise BudgetExceeded(events, self.left, detail.strip())
+
+    def pay(self, event: Event, *, purpose: str) -> Voucher:
+        """Checks, records on disk, and only then gives the right to draw.
+
+        Args:
+            event: what will be released.
+            purpose: a few public words for the ledger, fixed in the code and never computed from data.
+        """
+        if event.count < 1:
+            raise InvalidValue("count", event.count, "at least 1 to pay for")
+        if isinstance(event, GaussianNoise | Laplace) and (event.grid is not None) != self._noise.exact:
+            raise InvalidValue(
+                "grid",
+                event.grid,
+                f"{'set' if self._noise.exact else 'None'} for {self._noise.name} noise",
+                "Take it from gate.grid(sigma).",
+            )
+        self.check(event)
+        receipt = self.ledger.append(event, purpose=purpose)
+        return Voucher(event, receipt, self._noise)
+
+    def close(self) -> None:
+        """Lets go of the ledger."""
+        self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

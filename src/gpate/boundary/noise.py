@@ -1,0 +1,131 @@
+"""The noise itself.
+
+`ExactNoise` draws from the discrete Gaussian and the discrete Laplace, exactly, by OpenDP's samplers (Canonne, Kamath
+and Steinke 2020: rational arithmetic only) seeded by the operating system. `FastNoise` draws floating-point noise
+with numpy: for experiments, because floating-point noise can leak the value it hides in its low bits (Mironov 2012)
+and its generator is not made to resist guessing. A run with it is stamped `not for release`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.errors import GpateError, InvalidValue, require_count, require_positive
+
+Steps = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MAX_STEPS = 2**62
+"""Counts and noise are added as 64-bit integers; anything near the edge is refused rather than wrapped."""
+
+
+class Noise(Protocol):
+    """A source of noise."""
+
+    @property
+    def name(self) -> str:
+        """As the ledger's header says it."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether draws are exact, on a grid, and unpredictable."""
+
+    def gaussian(self, size: int, sigma: float) -> Floats | Steps:
+        """Centred Gaussian noise: whole steps if exact, where sigma is in steps too."""
+
+    def laplace(self, size: int, scale: float) -> Floats | Steps:
+        """Centred Laplace noise: whole steps if exact, where the scale is in steps too."""
+
+
+class ExactNoise:
+    """Exact discrete noise from the operating system's randomness, through OpenDP."""
+
+    name = "exact"
+    exact = True
+
+    def gaussian(self, size: int, sigma: float) -> Steps:
+        """The discrete Gaussian on the integers: P(x) proportional to exp(-x^2 / (2 sigma^2))."""
+        return _draw("gaussian", size, require_positive("sigma", sigma))
+
+    def laplace(self, size: int, scale: float) -> Steps:
+        """The discrete Laplace on the integers: P(x) proportional to exp(-|x| / scale)."""
+        return _draw("laplace", size, require_positive("scale", scale))
+
+
+def _draw(kind: str, size: int, scale: float) -> Steps:
+    require_count("size", size)
+    if scale * 64 > MAX_STEPS:
+        raise InvalidValue("noise scale in grid steps", scale, f"below {MAX_STEPS // 64}", "Use a coarser grid.")
+    return np.array(_sampler(kind, scale)([0] * size), dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _sampler(kind: str, scale: float) -> Any:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    vectors = dp.vector_domain(dp.atom_domain(T=dp.i64))
+    if kind == "gaussian":
+        return dp.m.make_gaussian(vectors, dp.l2_distance(T=float), scale=scale)
+    return dp.m.make_laplace(vectors, dp.l1_distance(T=dp.i64), scale=scale)
+
+
+class FastNoise:
+    """Floating-point noise by numpy. For experiments: never for release.
+
+    Args:
+        seed: for a run that can be repeated; by default the operating system seeds it.
+    """
+
+    exact = False
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is not None:
+            require_count("seed", seed)
+        self.seed = seed
+        self._process = os.getpid()
+        self._generator = np.random.default_rng(seed)
+
+    @property
+    def name(self) -> str:
+        """Says whether the seed was fixed."""
+        return "fast" if self.seed is None else "fast, fixed seed"
+
+    def gaussian(self, size: int, sigma: float) -> Floats:
+        """Continuous Gaussian noise."""
+        return self._own_generator().standard_normal(require_count("size", size)) * require_positive("sigma", sigma)
+
+    def laplace(self, size: int, scale: float) -> Floats:
+        """Continuous Laplace noise."""
+        return self._own_generator().laplace(scale=require_positive("scale", scale), size=require_count("size", size))
+
+    def _own_generator(self) -> np.random.Generator:
+        """The generator of this process: after a fork the child must not repeat its parent's stream."""
+        if os.getpid() != self._process:
+            if self.seed is not None:
+                raise GpateError(
+                    "A seeded noise stream was carried into another process. Mend: make a FastNoise with another seed there."
+                )
+            self._process, self._generator = os.getpid(), np.random.default_rng()
+        return self._generator
+
+
+def noise_named(name: str, *, seed: int | None = None) -> Noise:
+    """`exact` (the default everywhere) or `fast`."""
+    if name == "exact":
+        if seed is not None:
+            raise InvalidValue(
+                "noise seed",
+                seed,
+                "absent for exact noise",
+                "Exact noise comes from the operating system; a seed makes it guessable.",
+            )
+        return ExactNoise()
+    if name == "fast":
+        return FastNoise(seed)
+    raise InvalidValue("noise", name, "'exact' or 'fast'")

@@ -1,0 +1,160 @@
+"""Sums and counts over records, in fixed point, with noise.
+
+**Guarantee of NoisySum.** Each record's vector is scaled down, if need be, so that its L2 norm is at most `l2_bound`,
+and then cut towards zero to a grid, which only shortens it; both are done here and the result is checked in integers,
+so the bound holds whatever the caller promised. Adding or removing a record moves the sum by one such vector: a
+Gaussian mechanism with sensitivity `l2_bound`. Grouped by class, a record touches its own class's row only: the same
+bound.
+
+**Guarantee of NoisyCounts.** A record adds one to one count: sensitivity 1, in L1 and in L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace, grid_for
+from gpate.boundary.gate import Gate
+from gpate.boundary.types import Released, Sensitive, opened
+from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
+
+_MARGIN = 1e-9
+"""Relative safety when scaling a vector down in floating point, far above rounding and far below the noise."""
+
+
+class Records(NamedTuple):
+    """A chunk of records as the gate wants them: vectors [records, dimension], and the group of each (its class)."""
+
+    vectors: Tensor
+    groups: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySum:
+    """The sum of the records' vectors, per group, with Gaussian noise.
+
+    Attributes:
+        sigma: standard deviation of the noise on every coordinate.
+        dimension: length of a record's vector.
+        groups: number of groups (classes); public.
+        l2_bound: longest vector a record may have; longer ones are scaled down.
+    """
+
+    sigma: float
+    dimension: int
+    groups: int = 1
+    l2_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("sigma", self.sigma)
+        require_positive("l2_bound", self.l2_bound)
+        require_count("dimension", self.dimension, 1)
+        require_count("groups", self.groups, 1)
+
+    @property
+    def unit(self) -> float:
+        """The fixed-point grid."""
+        return grid_for(self.sigma)
+
+    def event(self, gate: Gate) -> Gaussian:
+        """What one release costs."""
+        grid = gate.grid(self.sigma)
+        kind = Gaussian if grid is None else DiscreteGaussian
+        return kind(sigma=self.sigma, sensitivity=self.l2_bound, dimension=self.groups * self.dimension, grid=grid)
+
+    def fixed_point(self, chunks: Sensitive[Records] | Iterable[Sensitive[Records]]) -> Sensitive[Tensor]:
+        """The exact sum, in whole units: int64 [groups, dimension]. Sums of shards may be added to each other."""
+        total: Tensor | None = None
+        for chunk in [chunks] if isinstance(chunks, Sensitive) else chunks:
+            vectors, groups = opened(chunk)
+            if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+                raise InvalidValue("record vectors", f"{vectors.ndim}-dimensional", f"[records, {self.dimension}]")
+            steps = self._bounded_steps(vectors)
+            if total is None:
+                total = torch.zeros(self.groups, self.dimension, dtype=torch.int64, device=vectors.device)
+            total.index_add_(0, _checked_groups(groups, len(vectors), self.groups, vectors.device), steps)
+        return Sensitive(torch.zeros(self.groups, self.dimension, dtype=torch.int64) if total is None else total)
+
+    def _bounded_steps(self, vectors: Tensor) -> Tensor:
+        exact = vectors.double()
+        norms = exact.norm(dim=1, keepdim=True)
+        if not torch.isfinite(norms).all():
+            raise NonFiniteInput(
+                "A record's vector holds NaN or infinity; nothing was spent. Mend: check the feature map and the schema's bounds."
+            )
+        steps = (exact * ((1 - _MARGIN) * self.l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / self.unit).trunc()
+        assert bool((steps.square().sum(1).sqrt() * self.unit <= self.l2_bound).all())
+        whole: Tensor = steps.to(torch.int64)
+        return whole
+
+    def release(self, sums: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
+        """Noises a fixed-point sum: float64 [groups, dimension]."""
+        voucher = gate.pay(self.event(gate), purpose="sum")
+        noisy = voucher.perturb(opened(sums).cpu().numpy(), unit=self.unit)
+        return Released(noisy, receipts=(voucher.receipt,))
+
+    def __call__(
+        self, chunks: Sensitive[Records] | Iterable[Sensitive[Records]], gate: Gate
+    ) -> Released[NDArray[np.float64]]:
+        """Adds up all chunks and releases the noised sum, once."""
+        gate.check(self.event(gate))
+        return self.release(self.fixed_point(chunks), gate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts:
+    """How many records each class has, with noise: Laplace for a pure epsilon, or Gaussian for a sigma.
+
+    Attributes:
+        classes: number of classes; public.
+        epsilon: pure epsilon; the paper spends 0.01 of its total on this. Needs Budget(pure=...).
+        sigma: instead, the standard deviation of Gaussian noise.
+    """
+
+    classes: int
+    epsilon: float | None = None
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        require_count("classes", self.classes, 1)
+        if (self.epsilon is None) == (self.sigma is None):
+            raise InvalidValue("epsilon and sigma", (self.epsilon, self.sigma), "given one without the other")
+        require_positive("epsilon or sigma", self.epsilon if self.sigma is None else self.sigma)  # type: ignore[arg-type]
+
+    def event(self, gate: Gate) -> Event:
+        """What one release costs."""
+        if self.sigma is None:
+            assert self.epsilon is not None
+            return Laplace(scale=1.0 / self.epsilon, dimension=self.classes, grid=gate.whole)
+        grid = gate.grid(self.sigma)
+        return (DiscreteGaussian if grid else Gaussian)(sigma=self.sigma, dimension=self.classes, grid=grid)
+
+    def __call__(
+        self, labels: Sensitive[Tensor] | Iterable[Sensitive[Tensor]], gate: Gate
+    ) -> Released[NDArray[np.float64]]:
+        """Labels, at once or in chunks -> noisy counts, float64 [classes]. They may be negative: that is the noise."""
+        gate.check(self.event(gate))
+        counts = np.zeros(self.classes, dtype=np.int64)
+        for chunk in [labels] if isinstance(labels, Sensitive) else labels:
+            found = opened(chunk)
+            checked = _checked_groups(found, len(found), self.classes, found.device)
+            counts += torch.bincount(checked, minlength=self.classes).cpu().numpy()
+        voucher = gate.pay(self.event(gate), purpose="class counts")
+        return Released(voucher.perturb(counts), receipts=(voucher.receipt,))
+
+
+def _checked_groups(groups: Tensor | None, records: int, number: int, device: torch.device) -> Tensor:
+    if groups is None:
+        return torch.zeros(records, dtype=torch.int64, device=device)
+    if groups.dtype.is_floating_point or groups.shape != (records,) or bool(((groups < 0) | (groups >= number)).any()):
+        raise InvalidValue(
+            "classes of the records", "a label outside", f"whole numbers from 0 to {number - 1}, one per record"
+        )
+    return groups.to(device=device, dtype=torch.int64)

@@ -1,0 +1,264 @@
+r"""Voting: teachers' gradients in, one aggregated gradient per sample out (the paper's Algorithm 2 and
+Confident-GNMax).
+
+A query is one coordinate of one sample. Each teacher projects its gradient on k random directions, clips each
+coordinate to [-c, c] and casts a ballot: the bin it falls in, of B bins of width 2c/B. A coordinate is answered if
+the largest count plus N(0, sigma_1^2) reaches the threshold, with the midpoint of the bin whose count plus N(0,
+sigma_2^2) is largest; otherwise the ensemble abstains and the coordinate is zero.
+
+**Guarantee.** Adding or removing one record changes one teacher, so in every histogram at most one vote moves.
+Thresholds are Gaussian mechanisms of sensitivity 1, votes of sensitivity sqrt(2); both are charged before they are
+drawn, votes only for coordinates that passed. The projection is independent of the data, and everything after the
+noise is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import GNMax, NoisyMaxThreshold, Receipt
+from gpate.boundary.dependent import DataDependentSpend
+from gpate.boundary.gate import Gate
+from gpate.boundary.types import Released, Sensitive, opened
+from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
+
+Winners = NDArray[np.int64]
+ABSTAIN = -1
+
+
+def random_projection(samples: int, dims: int, k: int, *, generator: torch.Generator) -> Tensor:
+    """One dims x k matrix per sample with entries N(0, 1/k), drawn on the generator's device."""
+    require_count("projected dimensions k", k, 1)
+    return torch.randn(samples, dims, k, generator=generator, device=generator.device).div_(math.sqrt(k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ballots:
+    """How a number becomes a ballot: clipped to [-clip, clip] and put in one of `bins` equal bins."""
+
+    clip: float
+    bins: int
+
+    def __post_init__(self) -> None:
+        require_positive("clip", self.clip, "The paper uses 1e-4.")
+        require_count("bins", self.bins, 1, "The paper uses 10.")
+
+    def cast(self, values: Tensor) -> Tensor:
+        """The bin of each value, in double precision so that every device draws the same edges."""
+        scaled = values.double().clamp_(-self.clip, self.clip).add_(self.clip).mul_(self.bins / (2 * self.clip))
+        return scaled.to(torch.int64).clamp_(max=self.bins - 1)
+
+    def midpoints(self) -> NDArray[np.float64]:
+        """The value that stands for each bin."""
+        return np.asarray(-self.clip + (np.arange(self.bins) + 0.5) * (2 * self.clip / self.bins), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GNMaxAggregator:
+    """The bin with the most votes after Gaussian noise, for every query."""
+
+    vote_sigma: float
+
+    def __post_init__(self) -> None:
+        require_positive("vote_sigma", self.vote_sigma)
+
+    def event(self, gate: Gate, *, bins: int, count: int) -> GNMax:
+        """What `count` answers cost."""
+        return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=gate.grid(self.vote_sigma))
+
+    def __call__(self, votes: Sensitive[NDArray[np.int64]], gate: Gate) -> Released[Winners]:
+        """Votes [queries, bins] -> the winning bin of each query."""
+        counts = opened(votes)
+        voucher = gate.pay(self.event(gate, bins=counts.shape[1], count=len(counts)), purpose="vote")
+        return Released(voucher.perturb(counts).argmax(axis=1), receipts=(voucher.receipt,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfidentGNMaxAggregator:
+    """GNMax that abstains where the ensemble does not agree (Papernot et al. 2018, algorithm 1).
+
+    Attributes:
+        teachers: votes in each histogram; a public number.
+        threshold: share of the teachers that the noisy maximum must reach.
+        threshold_sigma: sigma_1 of the paper.
+        vote_sigma: sigma_2 of the paper.
+    """
+
+    teachers: int
+    threshold: float
+    threshold_sigma: float
+    vote_sigma: float
+
+    def __post_init__(self) -> None:
+        require_count("teachers", self.teachers, 1)
+        if not 0.0 < self.threshold <= 1.0:
+            raise InvalidValue(
+                "threshold", self.threshold, "a share of the teachers, above 0 and at most 1", "The paper uses 0.5."
+            )
+        require_positive("threshold_sigma", self.threshold_sigma)
+        require_positive("vote_sigma", self.vote_sigma)
+
+    def __call__(
+        self, votes: Sensitive[NDArray[np.int64]], gate: Gate, *, dependent: DataDependentSpend | None = None
+    ) -> Released[Winners]:
+        """Votes [queries, bins] -> the winning bin of each query, or ABSTAIN.
+
+        The budget must allow the case that every query is answered, or nothing is asked at all: the number of answers
+        is itself an answer, and must not be learnt and then refused.
+
+        Args:
+            votes: counts that sum to `teachers` in every row.
+            gate: pays.
+            dependent: collects what the data-dependent bound needs; stays sensitive.
+        """
+        counts = opened(votes)
+        queries, bins = counts.shape
+        gnmax = GNMaxAggregator(vote_sigma=self.vote_sigma)
+        ask = NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries, grid=gate.grid(self.threshold_sigma))
+        gate.check(ask, gnmax.event(gate, bins=bins, count=queries))
+        voucher = gate.pay(ask, purpose="threshold")
+        passed = voucher.perturb(counts.max(axis=1)) >= self.threshold * self.teachers
+        winners = np.full(queries, ABSTAIN, dtype=np.int64)
+        receipts: tuple[Receipt, ...] = (voucher.receipt,)
+        if passed.any():
+            answered = gnmax(Sensitive(counts[passed]), gate)
+            winners[passed] = answered.value
+            receipts += answered.receipts
+            if dependent is not None:
+                dependent.observe(Sensitive(counts[passed]))
+        return Released(winners, receipts=receipts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGradAgg:
+    """The paper's Algorithm 2 over a whole batch: gradients [teachers, samples, dims] -> Released [samples, dims].
+
+    Attributes:
+        teachers: how many vote; public, and every one of them always votes.
+        projected_dims: k; None votes on every coordinate as it is.
+        clip: c.
+        bins: B.
+        threshold: T, as a share of the teachers.
+        threshold_sigma: sigma_1.
+        vote_sigma: sigma_2.
+    """
+
+    teachers: int
+    projected_dims: int | None = 10
+    clip: float = 1e-4
+    bins: int = 10
+    threshold: float = 0.5
+    threshold_sigma: float = 3000.0
+    vote_sigma: float = 1000.0
+
+    def __post_init__(self) -> None:
+        if self.projected_dims is not None:
+            require_count("projected_dims", self.projected_dims, 1)
+        _ = self.ballots, self.aggregator  # their own checks
+
+    @property
+    def ballots(self) -> Ballots:
+        """How a projected coordinate becomes a ballot."""
+        return Ballots(clip=self.clip, bins=self.bins)
+
+    @property
+    def aggregator(self) -> ConfidentGNMaxAggregator:
+        """Who decides each query."""
+        return ConfidentGNMaxAggregator(
+            teachers=self.teachers,
+            threshold=self.threshold,
+            threshold_sigma=self.threshold_sigma,
+            vote_sigma=self.vote_sigma,
+        )
+
+    def projection(self, samples: int, dims: int, *, generator: torch.Generator) -> Tensor | None:
+        """R of Algorithm 2, one per sample; None when there is no projection."""
+        if self.projected_dims is None:
+            return None
+        return random_projection(samples, dims, self.projected_dims, generator=generator)
+
+    def count_votes(
+        self, gradients: Sensitive[Tensor] | Iterable[Sensitive[Tensor]], projection: Tensor | None
+    ) -> Sensitive[Tensor]:
+        """Votes [samples, coordinates, bins] of all teachers, or of those in this shard.
+
+        Args:
+            gradients: [teachers, samples, dims] at once, or in chunks along the teachers that need not fit in memory
+                together.
+            projection: from `projection`; the same for all chunks and shards.
+        """
+        chunks = [gradients] if isinstance(gradients, Sensitive) else gradients
+        votes: Tensor | None = None
+        seen = 0
+        for chunk in chunks:
+            gradient = opened(chunk)
+            seen += len(gradient)
+            counts = self._count(gradient, projection)
+            votes = counts if votes is None else votes.add_(counts)
+        if votes is None or seen > self.teachers:
+            raise InvalidValue(
+                "teachers in the gradients", seen, f"between 1 and {self.teachers}", "Every teacher votes once."
+            )
+        return Sensitive(votes)
+
+    def _count(self, gradient: Tensor, projection: Tensor | None) -> Tensor:
+        # [teachers, samples, dims] seen as one [teachers, dims] matrix per sample: no copy
+        per_sample = gradient.transpose(0, 1)
+        u = per_sample if projection is None else torch.bmm(per_sample, projection.to(gradient.dtype))
+        if not torch.isfinite(u).all():
+            raise NonFiniteInput(
+                "A teacher's gradient holds NaN or infinity; nothing was spent. "
+                "Mend: lower the teachers' learning rate, or clip their gradients."
+            )
+        samples, _, coordinates = u.shape
+        ballots = self.ballots.cast(u)
+        first_bin = torch.arange(samples * coordinates, device=u.device).mul_(self.bins).view(samples, 1, coordinates)
+        flat = ballots.add_(first_bin).flatten()
+        return torch.bincount(flat, minlength=samples * coordinates * self.bins).view(samples, coordinates, self.bins)
+
+    def decide(
+        self,
+        votes: Sensitive[Tensor],
+        projection: Tensor | None,
+        gate: Gate,
+        *,
+        dependent: DataDependentSpend | None = None,
+    ) -> Released[Tensor]:
+        """Votes of the whole ensemble -> the aggregated gradient [samples, dims]."""
+        counts = opened(votes)
+        samples, coordinates, bins = counts.shape
+        flat = counts.reshape(-1, bins)
+        if bool((flat.sum(1) != self.teachers).any()):
+            raise InvalidValue("votes", "a histogram", f"complete: {self.teachers} teachers, each voting once")
+        winners = self.aggregator(Sensitive(flat.cpu().numpy()), gate, dependent=dependent)
+        values = winners.map(lambda w: np.append(self.ballots.midpoints(), 0.0)[w])  # ABSTAIN = -1 picks the zero
+
+        def back_projected(u: NDArray[np.float64]) -> Tensor:
+            grid = torch.from_numpy(u).view(samples, coordinates, 1)
+            if projection is None:
+                return grid.squeeze(-1).to(device=counts.device, dtype=torch.get_default_dtype())
+            return torch.bmm(projection, grid.to(device=projection.device, dtype=projection.dtype)).squeeze(-1)
+
+        return values.map(back_projected)
+
+    def __call__(
+        self,
+        gradients: Sensitive[Tensor] | Iterable[Sensitive[Tensor]],
+        gate: Gate,
+        *,
+        samples: int,
+        dims: int,
+        generator: torch.Generator,
+        dependent: DataDependentSpend | None = None,
+    ) -> Released[Tensor]:
+        """Algorithm 2, line by line: project, clip and bin, vote, decide, project back."""
+        projection = self.projection(samples, dims, generator=generator)
+        votes = self.count_votes(gradients, projection)
+        return self.decide(votes, projection, gate, dependent=dependent)

@@ -1,0 +1,36 @@
+"""The command `gpate`. Errors raised on purpose are printed in one line, with exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+from rich.markup import escape
+
+from gpate.cli import account
+from gpate.cli.output import errors
+from gpate.errors import GpateError
+
+# Tracebacks with local variables would print tensors of private data.
+app = typer.Typer(
+    name="gpate",
+    help="Differentially private synthetic data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+app.add_typer(account.app, name="account")
+
+
+@app.callback()
+def root() -> None:
+    """Differentially private synthetic data: teachers vote, a ledger pays, a generator is released."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and turns named errors into exit code 2."""
+    try:
+        app(args=arguments)
+    except GpateError as problem:
+        errors.print(f"[bold red]{type(problem).__name__}[/]: {escape(str(problem))}", soft_wrap=True)
+        raise SystemExit(2) from None

@@ -1,0 +1,234 @@
+"""`gpate account`: what a plan costs, what a budget buys, what a ledger says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from gpate.accounting import (
+    ACCOUNTANTS,
+    Budget,
+    Event,
+    Gaussian,
+    GNMax,
+    Laplace,
+    NoisyMaxThreshold,
+    PoissonSampledGaussian,
+    accountant_for,
+    accountant_named,
+    calibrate,
+    read_ledger,
+)
+from gpate.accounting.pate import gnmax_bound, log_q
+from gpate.accounting.rdp import ORDERS
+from gpate.cli.output import print_facts, print_json
+from gpate.errors import InvalidValue, require_count, require_probability
+
+app = typer.Typer(
+    no_args_is_help=True, help="What releases cost: epsilon from noise, noise from epsilon, or a ledger read back."
+)
+
+Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AccountantName = Annotated[str, typer.Option("--accountant", help="auto, " + ", ".join(ACCOUNTANTS) + ".")]
+NEIGHBOURS_NOTE = "Neighbours: one record added or removed."
+
+
+def _answer(
+    events: list[Event],
+    *,
+    delta: float,
+    accountant: str,
+    as_json: bool,
+    title: str,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    chosen = accountant_for(events) if accountant == "auto" else accountant_named(accountant)
+    epsilon = chosen.epsilon(events, delta=delta)
+    if as_json:
+        print_json(
+            {
+                "epsilon": epsilon,
+                "delta": delta,
+                "accountant": chosen.name,
+                "events": [e.to_json() for e in events],
+                **(extra or {}),
+            }
+        )
+    else:
+        print_facts(title, {"epsilon": epsilon, "delta": delta, "accountant": chosen.title}, note=NEIGHBOURS_NOTE)
+
+
+@app.command()
+def gaussian(
+    noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over L2 sensitivity.")],
+    count: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    sampling_probability: Annotated[float, typer.Option(help="Poisson sampling of records, as in DP-SGD.")] = 1.0,
+    delta: Delta = 1e-5,
+    accountant: AccountantName = "auto",
+    as_json: Json = False,
+) -> None:
+    """Epsilon of Gaussian releases, or of DP-SGD steps."""
+    event: Event
+    if sampling_probability == 1.0:
+        event = Gaussian(sigma=noise_multiplier, count=count)
+    else:
+        event = PoissonSampledGaussian(
+            noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, count=count
+        )
+    _answer([event], delta=delta, accountant=accountant, as_json=as_json, title=f"{count:,} Gaussian releases")
+
+
+@app.command()
+def laplace(
+    scale: Annotated[
+        float, typer.Option(help="Scale b of the noise over L1 sensitivity; one release has epsilon 1/b.")
+    ],
+    count: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    delta: Delta = 1e-5,
+    accountant: AccountantName = "auto",
+    as_json: Json = False,
+) -> None:
+    """Epsilon of Laplace releases on whole counts."""
+    events: list[Event] = [Laplace(scale=scale, count=count, grid=1.0)]
+    _answer(events, delta=delta, accountant=accountant, as_json=as_json, title=f"{count:,} Laplace releases")
+
+
+@app.command()
+def gnmax(
+    teachers: Annotated[int, typer.Option(help="Teachers that vote.")],
+    threshold_sigma: Annotated[float, typer.Option(help="sigma_1 of the paper.")],
+    vote_sigma: Annotated[float, typer.Option(help="sigma_2 of the paper.")],
+    queries: Annotated[int, typer.Option(help="Coordinates asked, over the whole run.")],
+    answered: Annotated[float, typer.Option(help="Share of them that passed the threshold.")] = 1.0,
+    bins: Annotated[int, typer.Option(help="Bins of a histogram.")] = 10,
+    agreement: Annotated[
+        float | None,
+        typer.Option(
+            help="What if this share of teachers were in the top bin of each answered query, and all others "
+            "in one other bin? A supposition of yours, not data."
+        ),
+    ] = None,
+    delta: Delta = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """Epsilon of Confident-GNMax, by every bound side by side."""
+    require_count("teachers", teachers, 1)
+    require_count("queries", queries)
+    if not 0.0 <= answered <= 1.0:
+        raise InvalidValue("answered", answered, "a share between 0 and 1")
+    votes = math.ceil(answered * queries)
+    events: list[Event] = [
+        NoisyMaxThreshold(sigma=threshold_sigma, count=queries),
+        GNMax(sigma=vote_sigma, bins=bins, count=votes),
+    ]
+    best = accountant_for(events)
+    bounds = {name: each.epsilon(events, delta=delta) for name, each in ACCOUNTANTS.items()}
+    shown = {f"{each.title} (data-independent)": bounds[name] for name, each in ACCOUNTANTS.items()}
+    if agreement is not None:
+        bounds["data-dependent-if"] = _what_if(
+            agreement, teachers, threshold_sigma, vote_sigma, queries, votes, bins, delta
+        )
+        shown[f"data-dependent, supposing {agreement:.0%} agreement (RDP, tight)"] = bounds["data-dependent-if"]
+    facts = {"teachers": teachers, "queries": queries, "answered": votes, "delta": delta}
+    if as_json:
+        print_json({"epsilon": bounds[best.name], "accountant": best.name, "bounds": bounds, **facts})
+    else:
+        print_facts(
+            f"Confident-GNMax, {queries:,} queries of which {votes:,} answered, delta {delta:g}: epsilon",
+            shown,
+            note=NEIGHBOURS_NOTE,
+        )
+
+
+def _what_if(
+    agreement: float,
+    teachers: int,
+    threshold_sigma: float,
+    vote_sigma: float,
+    queries: int,
+    votes: int,
+    bins: int,
+    delta: float,
+) -> float:
+    """The data-dependent epsilon of an imagined ensemble: public, because it is computed from no data."""
+    if not 0.5 <= agreement <= 1.0:
+        raise InvalidValue("agreement", agreement, "a share between 0.5 and 1")
+    require_probability("delta", delta)
+    top = round(agreement * teachers)
+    miss = log_q([top, teachers - top, *[0] * (bins - 2)], vote_sigma)
+    orders = ORDERS[ORDERS < 1e4]
+    curve = np.array([votes * float(gnmax_bound(miss, sigma=vote_sigma, order=float(order))) for order in orders])
+    curve += queries * orders / (2 * threshold_sigma**2)
+    return float(np.min(curve + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)))
+
+
+@app.command("calibrate")
+def calibrate_command(
+    epsilon: Annotated[float, typer.Option(help="The whole budget.")],
+    thresholds: Annotated[int, typer.Option(help="Threshold queries.")] = 0,
+    votes: Annotated[int, typer.Option(help="Answered votes.")] = 0,
+    threshold_ratio: Annotated[float, typer.Option(help="threshold_sigma over vote_sigma; the paper has 3.")] = 3.0,
+    releases: Annotated[
+        int, typer.Option(help="Gaussian releases of sensitivity 1, each with the same noise as a vote.")
+    ] = 0,
+    sgd_steps: Annotated[int, typer.Option(help="DP-SGD steps.")] = 0,
+    sampling_probability: Annotated[float, typer.Option(help="Of a record, in each DP-SGD step.")] = 0.01,
+    delta: Delta = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """The least noise with which a plan fits a budget."""
+    plan: list[Event] = []
+    if thresholds:
+        plan.append(NoisyMaxThreshold(sigma=threshold_ratio, count=thresholds))
+    if votes:
+        plan.append(GNMax(sigma=1.0, bins=10, count=votes))
+    if releases:
+        plan.append(Gaussian(sigma=1.0, count=releases))
+    if sgd_steps:
+        plan.append(
+            PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=sampling_probability, count=sgd_steps)
+        )
+    tolerance = 1e-4 if sgd_steps else 1e-9
+    found = calibrate(plan, Budget(epsilon=epsilon, delta=delta), tolerance=tolerance)
+    scales = {type(event).__name__: getattr(event, event.scales[0]) for event in found}
+    if as_json:
+        print_json({"epsilon": epsilon, "delta": delta, "sigma": scales, "events": [e.to_json() for e in found]})
+    else:
+        print_facts(f"Least noise for epsilon {epsilon:g}, delta {delta:g}", scales, note=NEIGHBOURS_NOTE)
+
+
+@app.command()
+def ledger(
+    path: Annotated[Path, typer.Argument(help="A ledger file.", exists=True, dir_okay=False)], as_json: Json = False
+) -> None:
+    """Checks a ledger's chain and recomputes what was spent."""
+    contents = read_ledger(path)
+    budget, spent = contents.header.budget, contents.tally
+    accountant = budget.accountant_for(spent)
+    facts = {
+        "epsilon spent": contents.spend,
+        "epsilon allowed": budget.epsilon,
+        "delta": budget.delta,
+        "accountant": accountant.name,
+        "noise": contents.header.noise,
+        "neighbours": contents.header.neighbours,
+        "lines": contents.head.line,
+        "sealed": contents.sealed,
+        "torn last line": contents.torn,
+    }
+    by_event = {type(event).__name__: count for event, count in spent.items()}
+    if as_json:
+        print_json(
+            {
+                **{name.replace(" ", "_"): value for name, value in facts.items()},
+                "head": contents.head.chain,
+                "events": by_event,
+            }
+        )
+    else:
+        print_facts("Ledger: the chain holds", {**facts, **{f"{name}s": count for name, count in by_event.items()}})

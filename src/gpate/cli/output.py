@@ -1,0 +1,45 @@
+"""How commands speak: tables for people, JSON for programs, errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """One JSON object on standard output; infinity as the string "inf"."""
+    sys.stdout.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
+
+
+def print_facts(title: str, facts: Mapping[str, Any], *, note: str = "") -> None:
+    """A two-column table."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+        caption=note or None,
+        caption_justify="left",
+    )
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    for name, value in facts.items():
+        table.add_row(str(name), f"{value:.6g}" if isinstance(value, float) else str(value))
+    console.print(table)

@@ -1,0 +1,112 @@
+"""Every error a user can meet. Each message names the value that was wrong and the mend.
+
+No message ever holds a number computed from a private record: the values quoted are the user's own settings, or what
+has already been released.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+class GpateError(Exception):
+    """Base of all errors raised on purpose; the command prints its message and exits with code 2."""
+
+
+class InvalidValue(GpateError, ValueError):
+    """A setting is outside what it may be."""
+
+    def __init__(self, name: str, value: object, rule: str, mend: str = "") -> None:
+        super().__init__(f"{name} must be {rule}. Got {value!r}." + (f" {mend}" if mend else ""))
+        self.name, self.value, self.rule = name, value, rule
+
+
+class NotComputable(GpateError, ValueError):
+    """An accountant was asked about an event whose guarantee it cannot express."""
+
+
+class NonFiniteInput(GpateError, ValueError):
+    """Sensitive input holds NaN or infinity. The message says neither where nor how many: that would be un-noised."""
+
+
+class SensitiveAccess(GpateError, TypeError):
+    """Something tried to print, compare, copy out or store a value that has not passed the gate."""
+
+
+class BudgetExceeded(GpateError):
+    """A query would spend more than the budget allows. Nothing was recorded and nothing was drawn.
+
+    Attributes:
+        asked: the events that were refused.
+        left: how much of the budget's epsilon is not spent yet.
+    """
+
+    def __init__(self, asked: tuple[Any, ...], left: float, detail: str) -> None:
+        names = " + ".join(str(event) for event in asked)
+        super().__init__(
+            f"The budget does not allow {names}: epsilon left is {left:.6g}. {detail} "
+            "Mend: stop here and release what there is, ask for less (fewer queries, larger sigma), "
+            "or start a new run with a larger budget."
+        )
+        self.asked, self.left = asked, left
+
+
+class VoucherSpent(GpateError, RuntimeError):
+    """A paid-for draw was used twice, or for another number of values than was paid for."""
+
+
+class LedgerError(GpateError):
+    """Base of what can be wrong with a ledger."""
+
+
+class LedgerCorrupt(LedgerError):
+    """A line was edited, cut out, moved or added by something other than the gate."""
+
+
+class LedgerVersion(LedgerError):
+    """The ledger was written by a newer version of gpate."""
+
+
+class LedgerBusy(LedgerError):
+    """Another process holds the ledger open for writing."""
+
+
+class LedgerSealed(LedgerError):
+    """The ledger was closed for good; nothing more can be spent on it."""
+
+
+class LedgerWriteFailed(LedgerError):
+    """A line could not be brought to disk, so what it should have paid for was not released."""
+
+
+class LedgerMismatch(LedgerError):
+    """A run was resumed with another budget, or other noise, than its ledger was opened with."""
+
+
+def require_positive(name: str, value: float, mend: str = "") -> float:
+    """Returns `value` as a float if it is finite and > 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+        raise InvalidValue(name, value, "a finite number > 0", mend)
+    return float(value)
+
+
+def require_count(name: str, value: int, minimum: int = 0, mend: str = "") -> int:
+    """Returns `value` if it is a whole number >= `minimum`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise InvalidValue(name, value, f"a whole number >= {minimum}", mend)
+    return value
+
+
+def require_probability(name: str, value: float, mend: str = "") -> float:
+    """Returns `value` as a float if it lies strictly between 0 and 1."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 < value < 1.0:
+        raise InvalidValue(name, value, "strictly between 0 and 1", mend)
+    return float(value)
+
+
+def require_epsilon(value: float) -> float:
+    """Returns `value` as a float if it is > 0; infinity is allowed and means no privacy."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value <= 0:
+        raise InvalidValue("epsilon", value, "> 0", "Small budgets such as 0.2 are fine; none at all is not.")
+    return float(value)
