@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,25 +37,14 @@ def tally(events: Iterable[Event] | Mapping[Event, int]) -> Tally:
     """Counts executions of each distinct event. A tally passes through unchanged."""
     if isinstance(events, Mapping):
         return dict(events)
+    objects: dict[int, tuple[Event, int]] = {}  # a million references to one event are hashed once
+    for event in events:
+        objects[id(event)] = (event, objects.get(id(event), (event, 0))[1] + 1)
     totals: Tally = {}
-    for event, repeats in _runs(events):
+    for event, repeats in objects.values():
         once = event.once()
         totals[once] = totals.get(once, 0) + repeats * event.count
     return {event: count for event, count in totals.items() if count}
-
-
-def _runs(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
-    """Neighbouring occurrences of one object, counted: a million of them are hashed once."""
-    last, repeats = None, 0
-    for event in events:
-        if event is last:
-            repeats += 1
-            continue
-        if last is not None:
-            yield last, repeats
-        last, repeats = event, 1
-    if last is not None:
-        yield last, repeats
 
 
 class Accountant(ABC):
@@ -82,9 +71,7 @@ class Accountant(ABC):
                 raise NotComputable(f"The {self.title} accountant cannot express {event}; use accountant_for(events).")
         bare = self.profile(spent)
         slack = math.fsum(count * event.slack for event, count in spent.items())
-        if slack == 0.0:
-            return bare
-        return lambda epsilon: min(1.0, bare(epsilon) + (1.0 + math.exp(min(epsilon, 700.0))) * slack)
+        return bare if slack == 0.0 else _with_slack(bare, slack)
 
     def delta(self, events: Iterable[Event] | Tally, *, epsilon: float) -> float:
         """The smallest delta for this epsilon."""
@@ -97,6 +84,25 @@ class Accountant(ABC):
         require_probability("delta", delta)
         profile = self.full_profile(events)
         return 0.0 if profile(0.0) <= delta else smallest(lambda eps: profile(eps) <= delta, limit=1e5)
+
+
+def _with_slack(bare: Profile, slack: float) -> Profile:
+    """The profile when the noise drawn is within `slack`, in total variation, of the noise accounted for.
+
+    Delta at epsilon grows by (1 + e^epsilon) slack (`gpate.accounting.discrete`). What holds at a smaller epsilon holds at a
+    larger one, so where that factor takes over, smaller ones are tried.
+    """
+
+    def at(epsilon: float) -> float:
+        return bare(epsilon) + (1.0 + math.exp(min(epsilon, 700.0))) * slack
+
+    def profile(epsilon: float) -> float:
+        delta = at(epsilon)
+        if delta > 2 * bare(epsilon):
+            delta = min(delta, *(at(float(smaller)) for smaller in range(40) if smaller < epsilon), 1.0)
+        return delta
+
+    return profile
 
 
 class GaussianAccountant(Accountant):

@@ -33,7 +33,7 @@ def delta_for(mu: float, epsilon: ArrayLike) -> NDArray[np.float64]:
     """The smallest delta for which a mu-Gaussian mechanism is (epsilon, delta)-DP; any real epsilon, mu >= 0."""
     eps = np.asarray(epsilon, dtype=np.float64)
     if mu == 0.0:
-        return np.asarray(np.maximum(0.0, -np.expm1(eps)))
+        return np.asarray(-np.expm1(np.minimum(eps, 0.0)))
     above = log_ndtr(mu / 2 - eps / mu)
     below = eps + log_ndtr(-mu / 2 - eps / mu)
     return np.asarray(np.exp(above) * -np.expm1(np.minimum(below - above, 0.0)))

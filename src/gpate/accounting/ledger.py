@@ -107,8 +107,12 @@ def _line(chain: str, body: bytes) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _parsed_event(text: str) -> Event:
-    return event_from_json(json.loads(text))
+def _parsed(body: bytes) -> Entry | None:
+    """The entry that a line's content stands for, or None for the seal. Most lines of a run have been seen before."""
+    content = json.loads(body)
+    if "seal" in content:
+        return None
+    return Entry(event=event_from_json(content["event"]), purpose=str(content["purpose"]))
 
 
 def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) -> LedgerContents:
@@ -144,14 +148,12 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
                 "or added. Mend: restore it from the run folder's backup; a release whose ledger does not hold must not be trusted."
             )
         try:
-            content = json.loads(body)
             if header is None:
-                header = _header(path, content)
-            elif "seal" in content:
-                sealed = True
+                header = _header(path, json.loads(body))
+            elif (entry := _parsed(body)) is not None:
+                entries.append(entry)
             else:
-                event = _parsed_event(json.dumps(content["event"]))
-                entries.append(Entry(event=event, purpose=str(content["purpose"])))
+                sealed = True
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise LedgerCorrupt(
                 f"{path}, line {number + 1}: its hash holds but it is not a line that gpate writes."

@@ -63,7 +63,7 @@ class DataDependentSpend(Sensitive[list[NDArray[np.float64]]]):
         opened(self).append(margin(opened(votes), self.vote_sigma))
 
     def publish(
-        self, gate: Gate, *, order: float, beta: float | None = None, sigma: float = 20.0, confidence: float = 0.999
+        self, gate: Gate, *, order: float, beta: float | None = None, sigma: float = 10.0, confidence: float = 0.999
     ) -> Released[PublishedEpsilon]:
         """Releases the data-dependent epsilon once, at the end of a run.
 
@@ -75,7 +75,7 @@ class DataDependentSpend(Sensitive[list[NDArray[np.float64]]]):
         Args:
             gate: pays for it; thresholds are read from its ledger.
             order: the Renyi order, chosen without looking at the votes.
-            beta: smoothness; by default 1 / (8 order).
+            beta: smoothness; by default 1 / (3 order).
             sigma: noise multiple.
             confidence: of the one-sided bound.
         """
@@ -84,7 +84,7 @@ class DataDependentSpend(Sensitive[list[NDArray[np.float64]]]):
                 "order", order, "> 1", "Choose it from the plan, for instance with `gpate account gnmax`."
             )
         require_probability("confidence", confidence)
-        beta = require_positive("beta", 1 / (8 * order) if beta is None else beta)
+        beta = require_positive("beta", 1 / (3 * order) if beta is None else beta)
         shift = beta + math.ldexp(1.0, -40)  # log S is rounded to 2^-40 before the gate
         grid = gate.grid(shift * sigma)
         kind = DiscreteGaussian if grid else Gaussian

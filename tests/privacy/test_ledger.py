@@ -1,0 +1,304 @@
+"""The ledger: an edit is found, a crash loses nothing that was released, a full disk releases nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from gpate.accounting import Budget, GNMax, Header, Laplace, Ledger, NoisyMaxThreshold, Receipt, read_ledger
+from gpate.errors import (
+    InvalidValue,
+    LedgerBusy,
+    LedgerCorrupt,
+    LedgerMismatch,
+    LedgerSealed,
+    LedgerVersion,
+    LedgerWriteFailed,
+)
+
+HEADER = Header(budget=Budget(epsilon=1.0, delta=1e-5, pure=0.01), noise="exact")
+EVENTS = [
+    Laplace(scale=100.0, dimension=10, grid=1.0),
+    NoisyMaxThreshold(sigma=3000.0, count=150, grid=2.0**-19),
+    GNMax(sigma=1000.0, bins=10, count=80, grid=2.0**-21),
+]
+
+
+def written(path: Path, *, seal: bool = False) -> bytes:
+    with Ledger.create(path, HEADER) as ledger:
+        for event in EVENTS:
+            ledger.append(event, purpose="test")
+        if seal:
+            ledger.seal()
+    return path.read_bytes()
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    written(tmp_path / "l", seal=True)
+    contents = read_ledger(tmp_path / "l")
+    assert [entry.event for entry in contents.entries] == EVENTS
+    assert contents.header == HEADER
+    assert contents.sealed
+    assert not contents.torn
+    assert contents.head.line == len(EVENTS) + 2
+    assert contents.spend == HEADER.budget.spend(EVENTS)
+
+
+def test_every_line_is_plain_json(tmp_path: Path) -> None:
+    lines = written(tmp_path / "l", seal=True).decode().splitlines()
+    assert [sorted(json.loads(line)) for line in lines][1] == ["chain", "event", "purpose"]
+
+
+def test_infinite_epsilon_survives_json(tmp_path: Path) -> None:
+    header = Header(budget=Budget(epsilon=float("inf"), delta=1e-5), noise="fast")
+    Ledger.create(tmp_path / "l", header).close()
+    assert read_ledger(tmp_path / "l").header == header
+    json.loads((tmp_path / "l").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_any_single_changed_byte_is_found(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l", seal=True)
+    path = tmp_path / "edited"
+    for position in range(len(raw) - 1):  # the last newline alone only makes the seal torn, tested below
+        changed = bytes([raw[position] ^ 1])
+        path.write_bytes(raw[:position] + changed + raw[position + 1 :])
+        with pytest.raises((LedgerCorrupt, LedgerVersion)):
+            read_ledger(path)
+
+
+@pytest.mark.parametrize("number", range(len(EVENTS) + 1))
+def test_a_removed_line_is_found(tmp_path: Path, number: int) -> None:
+    lines = written(tmp_path / "l", seal=True).splitlines(keepends=True)
+    (tmp_path / "l").write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+    with pytest.raises(LedgerCorrupt):
+        read_ledger(tmp_path / "l")
+
+
+def test_swapped_and_doubled_lines_are_found(tmp_path: Path) -> None:
+    lines = written(tmp_path / "l").splitlines(keepends=True)
+    for forged in ([0, 2, 1, 3], [0, 1, 1, 2, 3]):
+        (tmp_path / "l").write_bytes(b"".join(lines[i] for i in forged))
+        with pytest.raises(LedgerCorrupt):
+            read_ledger(tmp_path / "l")
+
+
+def test_lines_cut_from_the_end_miss_their_seal_and_head(tmp_path: Path) -> None:
+    lines = written(tmp_path / "l", seal=True).splitlines(keepends=True)
+    head = read_ledger(tmp_path / "l").head
+    (tmp_path / "l").write_bytes(b"".join(lines[:-2]))
+    assert not read_ledger(tmp_path / "l").sealed
+    with pytest.raises(LedgerCorrupt, match=f"line {head.line}"):
+        read_ledger(tmp_path / "l", head=head)
+
+
+def test_lines_after_the_seal_are_found(tmp_path: Path) -> None:
+    """A line appended after the seal is refused even if its hash is right."""
+    from gpate.accounting import ledger as module
+
+    raw = written(tmp_path / "l", seal=True)
+    body = module._body({"event": EVENTS[0].to_json(), "purpose": "late"})
+    chain = module._chain(read_ledger(tmp_path / "l").head.chain, body)
+    (tmp_path / "l").write_bytes(raw + module._line(chain, body))
+    with pytest.raises(LedgerCorrupt):
+        read_ledger(tmp_path / "l")
+
+
+def test_cut_at_every_byte_leaves_whole_lines_and_can_go_on(tmp_path: Path) -> None:
+    """Kill -9 at any byte: what is left is a prefix of lines, the torn one is dropped, writing goes on."""
+    raw = written(tmp_path / "l")
+    header_end = raw.index(b"\n") + 1
+    for length in range(header_end, len(raw) + 1):
+        path = tmp_path / "cut"
+        path.write_bytes(raw[:length])
+        whole = raw[:length].count(b"\n")
+        torn = not raw[:length].endswith(b"\n")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            with Ledger.open(path, HEADER) as ledger:
+                ledger.append(EVENTS[0], purpose="after the crash")
+        assert bool(seen) == torn
+        contents = read_ledger(path)
+        assert [entry.event for entry in contents.entries] == [*EVENTS[: whole - 1], EVENTS[0]]
+
+
+def test_cut_inside_the_header_is_an_error_that_says_so(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l")
+    for length in range(raw.index(b"\n") + 1):
+        (tmp_path / "l").write_bytes(raw[:length])
+        with pytest.raises(LedgerCorrupt, match="nothing was released"):
+            read_ledger(tmp_path / "l")
+
+
+def test_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpate.accounting.ledger.VERSION", 2)
+    written(tmp_path / "l")
+    monkeypatch.setattr("gpate.accounting.ledger.VERSION", 1)
+    with pytest.raises(LedgerVersion, match="version 2"):
+        read_ledger(tmp_path / "l")
+
+
+def test_resuming_with_another_budget_or_noise_is_refused(tmp_path: Path) -> None:
+    written(tmp_path / "l")
+    for other in (
+        Header(budget=Budget(epsilon=2.0, delta=1e-5), noise="exact"),
+        Header(budget=HEADER.budget, noise="fast"),
+    ):
+        with pytest.raises(LedgerMismatch):
+            Ledger.open(tmp_path / "l", other)
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "l", HEADER), pytest.raises(LedgerBusy):
+        Ledger.open(tmp_path / "l", HEADER)
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l")
+    with pytest.raises(InvalidValue, match="new file"):
+        Ledger.create(tmp_path / "l", HEADER)
+    assert (tmp_path / "l").read_bytes() == raw
+
+
+def test_nothing_is_appended_after_the_seal(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "l", HEADER) as ledger:
+        sealed = ledger.seal()
+        with pytest.raises(LedgerSealed):
+            ledger.append(EVENTS[0], purpose="late")
+        assert ledger.seal() == sealed
+
+
+def test_memory_and_disk_agree(tmp_path: Path) -> None:
+    on_disk, in_memory = Ledger.create(tmp_path / "l", HEADER), Ledger.in_memory(HEADER)
+    for event in EVENTS:
+        assert on_disk.append(event, purpose="x") == in_memory.append(event, purpose="x")
+    assert on_disk.tally == in_memory.tally == read_ledger(tmp_path / "l").tally
+    assert on_disk.durable
+    assert not in_memory.durable
+
+
+def test_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = written(tmp_path / "l")
+    real = os.write
+
+    def fails_half_way(descriptor: int, data: bytes) -> int:
+        real(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ledger = Ledger.open(tmp_path / "l", HEADER)
+    monkeypatch.setattr(os, "write", fails_half_way)
+    with pytest.raises(LedgerWriteFailed, match="No space left"):
+        ledger.append(EVENTS[0], purpose="x")
+    monkeypatch.undo()
+    assert (tmp_path / "l").read_bytes() == raw
+    with pytest.raises(LedgerWriteFailed, match="open it again"):
+        ledger.append(EVENTS[0], purpose="x")
+    with Ledger.open(tmp_path / "l", HEADER) as again:
+        assert again.append(EVENTS[0], purpose="x") == Receipt(line=5, chain=again.head.chain)
+
+
+def test_the_line_is_on_disk_before_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (real(fd), synced.append(os.fstat(fd).st_size))[0])
+    with Ledger.create(tmp_path / "l", HEADER) as ledger:
+        for event in EVENTS:
+            ledger.append(event, purpose="x")
+            assert synced[-1] == (tmp_path / "l").stat().st_size
+
+
+CHILD = textwrap.dedent("""
+    import os, sys, time
+    from pathlib import Path
+    import numpy as np
+    from gpate.accounting import Budget, DiscreteGaussian
+    from gpate.boundary import Gate
+
+    def child(folder):
+        # pays for and "publishes" one value after another, as fast as it can
+        gate = Gate.create(folder / "ledger", Budget(epsilon=10.0, delta=1e-5))
+        out = os.open(folder / "released", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        for i in range(10**6):
+            voucher = gate.pay(DiscreteGaussian(sigma=1e5, grid=gate.grid(1e5)), purpose="x")
+            value = voucher.perturb(np.zeros(1, dtype=np.int64))[0]
+            os.write(out, f"{voucher.receipt.line} {voucher.receipt.chain} {value}\\n".encode())
+
+    from gpate.boundary.noise import ExactNoise
+    ExactNoise().gaussian(1, 2.0**30)  # load everything once, then fork
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            child(Path(line.strip()))
+            os._exit(0)
+        print(pid, flush=True)
+        os.waitpid(pid, 0)
+        print("gone", flush=True)
+""")
+
+
+def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_path: Path) -> None:
+    server = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    chance = random.Random(0)
+    released = lines = torn = 0
+    for i in range(200):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        print(folder, file=server.stdin, flush=True)
+        pid = int(server.stdout.readline())
+        time.sleep(chance.uniform(0.001, 0.03))
+        os.kill(pid, signal.SIGKILL)
+        assert server.stdout.readline() == "gone\n"
+        published = (folder / "released").read_text().splitlines() if (folder / "released").exists() else []
+        if not (folder / "ledger").exists() or b"\n" not in (folder / "ledger").read_bytes():
+            assert not published
+            continue
+        contents = read_ledger(folder / "ledger")
+        chains = {
+            json.loads(line)["chain"] for line in (folder / "ledger").read_text().splitlines()[: contents.head.line]
+        }
+        assert all(line.split()[1] in chains for line in published if line.count(" ") == 2)
+        assert len(published) <= len(contents.entries) <= len(published) + 1
+        released, lines, torn = released + len(published), lines + len(contents.entries), torn + contents.torn
+    server.stdin.close()
+    server.wait(timeout=10)
+    assert released > 200  # it did something before it died
+
+
+def test_a_hundred_thousand_lines_are_verified_in_two_seconds(tmp_path: Path) -> None:
+    from gpate.accounting import ledger as module
+
+    ledger = Ledger.in_memory(HEADER)
+    out = []
+    chain = "0" * 64
+    for content in [
+        {
+            "gpate_ledger": 1,
+            "budget": {"epsilon": 1.0, "delta": 1e-5},
+            "noise": "exact",
+            "neighbours": ledger.header.neighbours,
+        },
+        *(
+            {"event": GNMax(sigma=1000.0, bins=10, count=i % 150 + 1).to_json(), "purpose": "vote"}
+            for i in range(100_000)
+        ),
+    ]:
+        body = module._body(content)
+        chain = module._chain(chain, body)
+        out.append(module._line(chain, body))
+    (tmp_path / "l").write_bytes(b"".join(out))
+    start = time.perf_counter()
+    contents = read_ledger(tmp_path / "l")
+    assert contents.tally == {GNMax(sigma=1000.0, bins=10): sum(i % 150 + 1 for i in range(100_000))}
+    assert time.perf_counter() - start < 2.0

@@ -1,0 +1,143 @@
+"""Every noise source against its law, and no two processes with one stream.
+
+Each statistical test states its false-alarm rate. Exact noise cannot be seeded, so its rates are kept at 1e-6.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gpate.accounting import Budget
+from gpate.boundary import ExactNoise, FastNoise, Gate, noise_named
+from gpate.errors import GpateError, InvalidValue
+
+ALARM = 1e-6
+
+
+def discrete_p_value(draws: np.ndarray, log_weight: np.ndarray, support: np.ndarray) -> float:
+    """Chi-squared of integer draws against weights on a support wide enough to hold all the mass."""
+    probability = np.exp(log_weight - np.logaddexp.reduce(log_weight))
+    order = np.argsort(-probability)
+    wanted = order[probability[order] * len(draws) >= 10]
+    observed = np.array([(draws == support[i]).sum() for i in wanted])
+    expected = probability[wanted] * len(draws)
+    rest = len(draws) - observed.sum(), len(draws) - expected.sum()
+    return float(stats.chisquare([*observed, rest[0]], [*expected, rest[1]]).pvalue)
+
+
+@pytest.mark.parametrize("sigma", [0.7, 2.0, 5.5])
+def test_exact_gaussian_has_the_discrete_gaussian_law(sigma: float) -> None:
+    support = np.arange(-80, 81)
+    draws = ExactNoise().gaussian(20_000, sigma)
+    assert discrete_p_value(draws, -(support**2) / (2 * sigma**2), support) > ALARM
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])
+def test_exact_laplace_has_the_discrete_laplace_law(scale: float) -> None:
+    support = np.arange(-300, 301)
+    draws = ExactNoise().laplace(20_000, scale)
+    assert discrete_p_value(draws, -np.abs(support) / scale, support) > ALARM
+
+
+def test_exact_gaussian_on_the_fine_grid_is_gaussian() -> None:
+    draws = ExactNoise().gaussian(5_000, 1.37 * 2.0**30)
+    assert stats.kstest(draws / (1.37 * 2.0**30), "norm").pvalue > ALARM
+
+
+def test_fast_gaussian_and_laplace_have_their_laws() -> None:
+    noise = FastNoise(seed=5)
+    assert stats.kstest(noise.gaussian(50_000, 3.0) / 3.0, "norm").pvalue > ALARM
+    assert stats.kstest(noise.laplace(50_000, 3.0) / 3.0, "laplace").pvalue > ALARM
+
+
+def test_the_chi_squared_test_would_see_halved_noise() -> None:
+    support = np.arange(-80, 81)
+    draws = ExactNoise().gaussian(20_000, 1.0)
+    assert discrete_p_value(draws, -(support**2) / (2 * 2.0**2), support) < ALARM
+
+
+def _forked(noise: object, queue: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    queue.put(np.asarray(noise.gaussian(8, 2.0**40)).tolist())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("noise", [ExactNoise(), FastNoise()])
+def test_forked_processes_never_share_a_stream(noise: object) -> None:
+    noise.gaussian(4, 2.0**40)  # type: ignore[attr-defined]  # the parent's stream is under way
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    children = [context.Process(target=_forked, args=(noise, queue)) for _ in range(3)]
+    for child in children:
+        child.start()
+    streams = [queue.get(timeout=60) for _ in children] + [np.asarray(noise.gaussian(8, 2.0**40)).tolist()]  # type: ignore[attr-defined]
+    for child in children:
+        child.join()
+    values = [value for stream in streams for value in stream]
+    assert len(set(values)) == len(values) == 32
+
+
+@pytest.mark.parametrize("kind", ["exact", "fast"])
+def test_fresh_processes_never_share_a_stream(kind: str) -> None:
+    code = f"from gpate.boundary import noise_named; print(noise_named({kind!r}).gaussian(4, 2.0**40).tolist())"
+    outputs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 2
+
+
+def test_a_seeded_stream_refuses_to_be_carried_over_a_fork() -> None:
+    noise = FastNoise(seed=1)
+    noise._process = os.getpid() + 1
+    with pytest.raises(GpateError, match="another process"):
+        noise.gaussian(1, 1.0)
+
+
+def test_a_seed_repeats_and_is_stamped() -> None:
+    assert FastNoise(seed=1).gaussian(5, 1.0).tolist() == FastNoise(seed=1).gaussian(5, 1.0).tolist()
+    assert FastNoise(seed=1).name == "fast, fixed seed"
+    assert FastNoise().gaussian(5, 1.0).tolist() != FastNoise().gaussian(5, 1.0).tolist()
+
+
+def test_exact_is_the_default_and_takes_no_seed() -> None:
+    assert noise_named("exact").exact
+    with pytest.raises(InvalidValue, match="seed"):
+        noise_named("exact", seed=3)
+    with pytest.raises(InvalidValue, match="'exact' or 'fast'"):
+        noise_named("none")
+
+
+def test_a_new_gate_draws_exact_noise(tmp_path: object) -> None:
+    with Gate.create(f"{tmp_path}/l", Budget(epsilon=1.0, delta=1e-5)) as gate:
+        assert gate.not_for_release == ()
+
+
+@pytest.mark.parametrize("noise", [ExactNoise(), FastNoise()])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_noise_is_an_error(noise: object, scale: float) -> None:
+    for draw in (noise.gaussian, noise.laplace):  # type: ignore[attr-defined]
+        with pytest.raises(InvalidValue, match="must be a finite number > 0"):
+            draw(3, scale)
+
+
+def test_fast_noise_needs_neither_opendp_nor_dp_accounting() -> None:
+    """The training path runs where they are not installed."""
+    code = (
+        "import sys\n"
+        "for name in ('opendp', 'dp_accounting', 'pydantic'): sys.modules[name] = None\n"
+        "import torch\n"
+        "from gpate.accounting import Budget\n"
+        "from gpate.boundary import DPGradAgg, FastNoise, Gate, NoisyCounts, Sensitive\n"
+        "gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5, pure=0.01), FastNoise())\n"
+        "NoisyCounts(classes=2, epsilon=0.01)(Sensitive(torch.tensor([0, 1])), gate)\n"
+        "DPGradAgg(teachers=8)(Sensitive(torch.randn(8, 2, 20)), gate, samples=2, dims=20, generator=torch.Generator())\n"
+        "print(gate.spend < 1.0)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out == "True\n"
