@@ -212,7 +212,7 @@ class DPGradAgg:
         # [teachers, samples, dims] seen as one [teachers, dims] matrix per sample: no copy
         per_sample = gradient.transpose(0, 1)
         u = per_sample if projection is None else torch.bmm(per_sample, projection.to(gradient.dtype))
-        if not torch.isfinite(u).all():
+        if not torch.isfinite(torch.stack(torch.aminmax(u))).all():  # NaN and infinity both show in the extremes
             raise NonFiniteInput(
                 "A teacher's gradient holds NaN or infinity; nothing was spent. "
                 "Mend: lower the teachers' learning rate, or clip their gradients."
