@@ -257,6 +257,8 @@ def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_pa
         folder.mkdir()
         print(folder, file=server.stdin, flush=True)
         pid = int(server.stdout.readline())
+        while i % 2 and not (folder / "released").exists():  # every other time let it get going, however busy the machine
+            time.sleep(0.001)
         time.sleep(chance.uniform(0.001, 0.03))
         os.kill(pid, signal.SIGKILL)
         assert server.stdout.readline() == "gone\n"
@@ -273,7 +275,7 @@ def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_pa
         released, lines, torn = released + len(published), lines + len(contents.entries), torn + contents.torn
     server.stdin.close()
     server.wait(timeout=10)
-    assert released > 200  # it did something before it died
+    assert released > 50  # it did something before it died
 
 
 def test_a_hundred_thousand_lines_are_verified_in_two_seconds(tmp_path: Path) -> None:

@@ -1,0 +1,224 @@
+"""The ensemble: n teachers trained together, each on its own records.
+
+Teachers are processed in chunks along the teacher axis. A chunk is loaded to the compute device, trained, and stored
+back; where everything fits on the card the chunk is a view and nothing is copied. Chunk size and place change speed
+only: minibatches and latents are drawn for all teachers at once, and a teacher's arithmetic does not depend on its
+neighbours in the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
+from torch.optim.adam import adam
+
+from gpate.boundary import Sensitive
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.private.networks import TeacherNetwork
+from gpate.streams import Streams
+
+_INIT_BLOCK = 64
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Real records [teachers, m, dims], fake ones of the same labels, and those labels [teachers, m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where an ensemble is computed and kept. Speed only.
+
+    Attributes:
+        device: where chunks are computed.
+        storage: where weights and optimiser state are kept: the device itself, or `cpu` when they do not fit there.
+        chunk: teachers at a time.
+    """
+
+    device: torch.device
+    storage: torch.device
+    chunk: int
+
+
+def plan_placement(
+    network: TeacherNetwork, *, teachers: int, batch: int, device: torch.device, free: int | None = None
+) -> Placement:
+    """Chunk size and storage from the memory there is.
+
+    Args:
+        network: the teachers' layout.
+        teachers: how many.
+        batch: records per teacher and step.
+        device: where to compute.
+        free: bytes that may be used; measured by default.
+    """
+    if free is None:
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4 << 30
+    weights = sum(4 * _size(shape) for shape, _ in network.shapes().values())
+    activations = 4 * 2 * 2 * batch * network.numbers_kept()  # real and fake, forward and backward
+    on_device = 3 * weights * teachers <= 0.6 * free
+    room = 0.35 * free if on_device else 0.8 * free
+    per_teacher = 2 * weights + activations if on_device else 5 * weights + activations
+    chunk = max(1, min(teachers, int(room // per_teacher)))
+    if device.type == "cpu":
+        chunk = min(chunk, 64)  # a chunk that stays in the caches is faster than one large product
+    return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+class Ensemble:
+    """n teacher discriminators and their Adam state.
+
+    Args:
+        network: their layout.
+        teachers: how many.
+        placement: where they live.
+        streams: of the run; initial weights are drawn in blocks of teachers that depend on nothing else.
+        learning_rate: Adam's; the paper has 1e-3.
+        dtype: of weights and state.
+    """
+
+    def __init__(
+        self,
+        network: TeacherNetwork,
+        *,
+        teachers: int,
+        placement: Placement,
+        streams: Streams,
+        learning_rate: float = 1e-3,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.network = network
+        self.teachers = require_count("teachers", teachers, 1)
+        self.placement = placement
+        self.learning_rate = require_positive("learning_rate", learning_rate)
+        self.steps = 0
+        pinned = placement.storage.type == "cpu" and placement.device.type == "cuda"
+        self.weights: dict[str, Tensor] = {}
+        self.first: dict[str, Tensor] = {}
+        self.second: dict[str, Tensor] = {}
+        for name, (shape, deviation) in network.shapes().items():
+            value = torch.empty(teachers, *shape, device=placement.storage, pin_memory=pinned, dtype=dtype)
+            for block in range(0, teachers, _INIT_BLOCK):
+                stream = streams.torch("init " + name, block, device=placement.device)
+                value[block : block + _INIT_BLOCK] = _start((_INIT_BLOCK, *shape), deviation, stream)[
+                    : teachers - block
+                ]
+            self.weights[name] = value
+            self.first[name] = torch.zeros_like(value, pin_memory=pinned)
+            self.second[name] = torch.zeros_like(value, pin_memory=pinned)
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices of the teacher axis."""
+        for start in range(0, self.teachers, self.placement.chunk):
+            yield slice(start, min(start + self.placement.chunk, self.teachers))
+
+    def train(self, batch_of: Callable[[slice], Batch], *, has_records: Tensor) -> None:
+        """One Adam step of every teacher: real records against fakes of the same labels.
+
+        Args:
+            batch_of: gives the minibatch of a slice of teachers.
+            has_records: [teachers] bool; a teacher without records keeps its weights, and votes all the same.
+        """
+        self.steps += 1
+        step = torch.tensor(float(self.steps), device=self.placement.device)
+        for part in self.chunks():
+            real, fake, labels = batch_of(part)
+            weights, first, second = (self._load(tensors, part) for tensors in (self.weights, self.first, self.second))
+            gradients = self._gradients(weights, real, fake, labels, has_records[part])
+            names = list(weights)
+            with torch.no_grad():
+                adam(
+                    [weights[name] for name in names],
+                    [gradients[name] for name in names],
+                    [first[name] for name in names],
+                    [second[name] for name in names],
+                    [],
+                    [step - 1 for _ in names],  # counted up inside
+                    fused=True,
+                    amsgrad=False,
+                    beta1=0.5,
+                    beta2=0.999,
+                    lr=self.learning_rate,
+                    weight_decay=0.0,
+                    eps=1e-8,
+                    maximize=False,
+                )
+            for tensors, loaded in ((self.weights, weights), (self.first, first), (self.second, second)):
+                self._store(tensors, loaded, part)
+
+    def _gradients(
+        self, weights: Mapping[str, Tensor], real: Tensor, fake: Tensor, labels: Tensor, has_records: Tensor
+    ) -> dict[str, Tensor]:
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in weights.items()}
+        y = F.one_hot(labels, self._classes).to(real.dtype)
+        logits = self.network.logits(leaves, torch.stack([real, fake], 1), torch.stack([y, y], 1))
+        loss = F.softplus(-logits[:, 0]).mean(1) + F.softplus(logits[:, 1]).mean(1)
+        # no record, no gradient: zero moments keep the weights where they are
+        total = (loss * has_records.to(loss)).sum()
+        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
+
+    def change_wanted(self, records: Tensor, labels: Tensor, *, saturating: bool = True) -> Iterator[Sensitive[Tensor]]:
+        """How each teacher would change the student's records: its gradient with respect to them, chunk by chunk.
+
+        The paper's equation 1 is the gradient of the teacher's loss on a fake record, which grows as the record gets
+        more convincing (`saturating`); the usual GAN variant, ascending the log of the teacher's belief that it is
+        real, is the other.
+
+        Args:
+            records: [m, dims].
+            labels: [m].
+            saturating: which of the two.
+
+        Yields:
+            Sensitive gradients [chunk, m, dims].
+        """
+        y = F.one_hot(labels, self._classes).to(records.dtype)
+        for part in self.chunks():
+            weights = self._load(self.weights, part)
+            size = len(range(*part.indices(self.teachers)))
+            x = records.detach().expand(size, 1, *records.shape).contiguous().requires_grad_()
+            logits = self.network.logits(weights, x, y.expand(size, 1, *y.shape))
+            gain = F.softplus(logits) if saturating else -F.softplus(-logits)
+            yield Sensitive(torch.autograd.grad(gain.sum(), x)[0].squeeze(1))
+
+    @property
+    def _classes(self) -> int:
+        return int(self.weights["out.label"].shape[1])
+
+    def _load(self, tensors: Mapping[str, Tensor], part: slice) -> dict[str, Tensor]:
+        return {name: tensor[part].to(self.placement.device, non_blocking=True) for name, tensor in tensors.items()}
+
+    def _store(self, tensors: Mapping[str, Tensor], loaded: Mapping[str, Tensor], part: slice) -> None:
+        for name, tensor in tensors.items():
+            if loaded[name].data_ptr() != tensor[part].data_ptr():
+                tensor[part].copy_(loaded[name])
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, for a checkpoint in private/. Holds private information."""
+        groups = (("weights", self.weights), ("first", self.first), ("second", self.second))
+        out = {f"teachers.{group}.{name}": tensor for group, tensors in groups for name, tensor in tensors.items()}
+        return {**out, "teachers.steps": torch.tensor(self.steps)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        for group, tensors in (("weights", self.weights), ("first", self.first), ("second", self.second)):
+            for name, tensor in tensors.items():
+                saved = state[f"teachers.{group}.{name}"]
+                if saved.shape != tensor.shape:
+                    raise InvalidValue("checkpoint", name, "of the same teachers and network as this run")
+                tensor.copy_(saved)
+        self.steps = int(state["teachers.steps"])
+
+
+def _start(shape: tuple[int, ...], deviation: float, stream: torch.Generator) -> Tensor:
+    if deviation == 0.0:
+        return torch.zeros(shape)
+    if deviation == float("inf"):
+        return torch.ones(shape)
+    return torch.randn(shape, generator=stream, device=stream.device) * deviation

@@ -1,0 +1,149 @@
+"""Generator networks: the paper's appendix E for images, PATE-GAN's fully connected one for tables.
+
+The one-hot class label is concatenated to the input of every layer. Outputs lie in [0, 1]: a sigmoid for pixels and
+numbers, a softmax over each one-hot block of a table.
+
+    >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
+    >>> build_generator(spec)(torch.zeros(4, spec.latent), torch.zeros(4, dtype=torch.int64)).shape
+    torch.Size([4, 784])
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from gpate.errors import InvalidValue, require_count
+
+LEAK = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorSpec:
+    """All that is needed to build a generator again: public numbers only.
+
+    Attributes:
+        kind: `image` or `table`.
+        classes: number of classes; 1 when there is no target.
+        latent: length of the latent vector.
+        channels: of an image.
+        height: of an image.
+        width: of an image, or of a table's encoded row.
+        softmax: [start, stop) of each one-hot block of a table.
+    """
+
+    kind: str
+    classes: int
+    width: int
+    height: int = 1
+    channels: int = 1
+    latent: int = 50
+    softmax: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("image", "table"):
+            raise InvalidValue("kind", self.kind, "'image' or 'table'")
+        for name in ("classes", "width", "height", "channels", "latent"):
+            require_count(name, getattr(self, name), 1)
+        if self.kind == "image" and (self.height % 4 or self.width % 4):
+            size = f"{self.height}x{self.width}"
+            raise InvalidValue("image size", size, "a multiple of 4 each way", "Pad or resize the images first.")
+        object.__setattr__(self, "softmax", tuple((int(a), int(b)) for a, b in self.softmax))
+
+    @property
+    def dims(self) -> int:
+        """Numbers in one record."""
+        return self.channels * self.height * self.width
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def build_generator(spec: GeneratorSpec) -> nn.Module:
+    """The network for a spec: (latents [m, latent], labels [m]) -> records [m, dims] in [0, 1]."""
+    return ImageGenerator(spec) if spec.kind == "image" else TableGenerator(spec)
+
+
+class ImageGenerator(nn.Module):
+    """DCGAN as in appendix E: FC 1024, FC to a small map, transposed 5x5 convolutions of stride 2 up to the image.
+
+    28x28 (and smaller) starts from a quarter of the size and 128 maps, with 64 kernels between, as the paper says for
+    MNIST; 32x32 and 64x64 start from 4x4 (8x8 for other sizes) and halve the number of maps at each step, DCGAN's
+    sizes.
+    """
+
+    def __init__(self, spec: GeneratorSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        stages, maps = 2, [128, 64]
+        if spec.height >= 32 and spec.height % 8 == 0 and spec.width % 8 == 0:
+            stages = 4 if spec.height >= 64 and spec.height % 16 == 0 and spec.width % 16 == 0 else 3
+            maps = [64 * 2**i for i in reversed(range(stages))]
+        self.base = (maps[0], spec.height // 2**stages, spec.width // 2**stages)
+        base = self.base[0] * self.base[1] * self.base[2]
+        y = spec.classes
+        self.dense1 = nn.Linear(spec.latent + y, 1024, bias=False)
+        self.norm1 = nn.BatchNorm1d(1024)
+        self.dense2 = nn.Linear(1024 + y, base, bias=False)
+        self.norm2 = nn.BatchNorm1d(base)
+        outs = [*maps[1:], spec.channels]
+        self.ups = nn.ModuleList(
+            nn.ConvTranspose2d(i + y, o, 5, stride=2, padding=2, output_padding=1, bias=o is outs[-1])
+            for i, o in zip(maps, outs, strict=True)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(o) for o in outs[:-1])
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Latents and labels -> flat images."""
+        y = F.one_hot(labels, self.spec.classes).to(z.dtype)
+        h = F.leaky_relu(self.norm1(self.dense1(torch.cat([z, y], 1))), LEAK)
+        h = F.leaky_relu(self.norm2(self.dense2(torch.cat([h, y], 1))), LEAK).view(-1, *self.base)
+        for i, up in enumerate(self.ups):
+            planes = y[:, :, None, None].expand(-1, -1, h.shape[2], h.shape[3])
+            h = up(torch.cat([h, planes], 1))
+            if i < len(self.norms):
+                h = F.leaky_relu(self.norms[i](h), LEAK)
+        return torch.sigmoid(h).flatten(1)
+
+
+class TableGenerator(nn.Module):
+    """Three fully connected layers, two of them tanh with four times the row's width (PATE-GAN's public code)."""
+
+    def __init__(self, spec: GeneratorSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        hidden, y = 4 * spec.width, spec.classes
+        self.dense1 = nn.Linear(spec.latent + y, hidden)
+        self.dense2 = nn.Linear(hidden + y, hidden)
+        self.dense3 = nn.Linear(hidden + y, spec.width)
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Latents and labels -> encoded rows."""
+        y = F.one_hot(labels, self.spec.classes).to(z.dtype)
+        h = torch.tanh(self.dense1(torch.cat([z, y], 1)))
+        h = torch.tanh(self.dense2(torch.cat([h, y], 1)))
+        out = self.dense3(torch.cat([h, y], 1))
+        parts, at = [], 0
+        for start, stop in self.spec.softmax:
+            parts += [torch.sigmoid(out[:, at:start]), torch.softmax(out[:, start:stop], 1)]
+            at = stop
+        return torch.cat([*parts, torch.sigmoid(out[:, at:])], 1)
+
+
+def initialise(network: nn.Module, generator: torch.Generator) -> None:
+    """DCGAN's start, from an explicit stream: weights N(0, 0.02^2), normalisation at one, biases at zero.
+
+    Tables have no normalisation to set the scale, so their layers start at 1/sqrt(inputs).
+    """
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.Linear | nn.ConvTranspose2d):
+                scale = module.weight.shape[1] ** -0.5 if isinstance(network, TableGenerator) else 0.02
+                module.weight.copy_(torch.randn(module.weight.shape, generator=generator) * scale)
+                if module.bias is not None:
+                    module.bias.zero_()

@@ -1,0 +1,175 @@
+"""A student: a generator, its optimiser, and the class shares it draws labels from.
+
+The student learns from released values only: `learn` takes `Released`. Drawing fakes for the teachers' private phase
+uses a frozen copy of the statistics, so that nothing in that phase can leave a trace in what is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gpate.errors import InvalidValue
+from gpate.student.networks import GeneratorSpec, build_generator, initialise
+
+_REFRESH = 2048
+"""Latents behind the normalisation statistics with which records are made."""
+
+
+class ReleasedTensor(Protocol):
+    """What the gate gives out, as far as a student needs to know it."""
+
+    @property
+    def value(self) -> Tensor:
+        """The noised value."""
+
+    @property
+    def receipts(self) -> tuple[object, ...]:
+        """The ledger lines that paid for it."""
+
+
+class Student:
+    """The generator in training.
+
+    Args:
+        spec: which network.
+        init: stream for the initial weights.
+        learning_rate: Adam's; the paper has 1e-3.
+        shares: class shares for drawing labels; uniform by default. Released or declared, never counted in silence.
+        device: where it lives.
+    """
+
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        *,
+        init: torch.Generator,
+        learning_rate: float = 1e-3,
+        shares: np.ndarray | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.spec = spec
+        self.device = torch.device(device)
+        self.network: nn.Module = build_generator(spec)
+        initialise(self.network, init)
+        self.network.to(self.device).train()
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999))
+        self.shares = (
+            np.full(spec.classes, 1 / spec.classes) if shares is None else np.asarray(shares, dtype=np.float64)
+        )
+        if self.shares.shape != (spec.classes,) or (self.shares < 0).any() or not np.isclose(self.shares.sum(), 1):
+            raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} shares that sum to 1")
+
+    def latents(self, count: int, stream: torch.Generator) -> Tensor:
+        """Latent vectors, uniform on [-1, 1] as in DCGAN."""
+        z = torch.rand(count, self.spec.latent, generator=stream, device=stream.device) * 2 - 1
+        return z.to(self.device)
+
+    def labels(self, count: int, stream: torch.Generator) -> Tensor:
+        """Class labels by their shares."""
+        weights = torch.as_tensor(self.shares, dtype=torch.float64, device=stream.device)
+        return torch.multinomial(weights, count, replacement=True, generator=stream).to(self.device)
+
+    def propose(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Records in training mode, with gradients: G(z_1) ... G(z_m) of Algorithm 1."""
+        self.network.train()
+        records: Tensor = self.network(z, labels)
+        return records
+
+    def learn(self, proposed: Tensor, change: ReleasedTensor) -> None:
+        """One step on the mean squared error between G(z) and G(z) plus the released change (the paper's equation
+        2).
+        """
+        target = (proposed + change.value.to(proposed)).detach()
+        loss = (proposed - target).square().sum(1).mean()
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+
+    def frozen(self, stream: torch.Generator) -> FrozenStudent:
+        """A generator for the teachers' phase: today's weights, its own statistics, no way back into the student."""
+        return FrozenStudent(self.network, self.spec, self._statistics(stream))
+
+    def finish(self, stream: torch.Generator) -> None:
+        """Sets the normalisation statistics from fresh latents, ready for sampling. Post-processing: costs nothing."""
+        self.network.load_state_dict({**self.network.state_dict(), **self._statistics(stream)})
+        self.network.eval()
+
+    def _statistics(self, stream: torch.Generator) -> dict[str, Tensor]:
+        """Normalisation buffers of one large batch of the student's own records."""
+        buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        norms = [m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return buffers
+        momenta = [norm.momentum for norm in norms]
+        mode = self.network.training
+        try:
+            for norm in norms:
+                norm.momentum = 1.0
+            self.network.train()
+            with torch.no_grad():
+                state = {**dict(self.network.named_parameters()), **buffers}
+                functional_call(self.network, state, (self.latents(_REFRESH, stream), self.labels(_REFRESH, stream)))
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+            self.network.train(mode)
+        return buffers
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights, statistics and optimiser, as flat tensors for a checkpoint in private/."""
+        out = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        for index, moments in self.optimiser.state_dict()["state"].items():
+            out |= {f"optimiser.{index}.{name}": torch.as_tensor(value) for name, value in moments.items()}
+        return out
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        network = {name.removeprefix("network."): t for name, t in state.items() if name.startswith("network.")}
+        self.network.load_state_dict(network)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in state.items():
+            if name.startswith("optimiser."):
+                _, index, key = name.split(".", 2)
+                moments.setdefault(int(index), {})[key] = tensor
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+
+
+class FrozenStudent:
+    """Makes records and learns nothing: each record depends on its own latent and label alone, however they are
+    batched.
+    """
+
+    def __init__(self, network: nn.Module, spec: GeneratorSpec, buffers: Mapping[str, Tensor]) -> None:
+        self._network = network
+        self._state = {**{name: p.detach() for name, p in network.named_parameters()}, **buffers}
+        self.spec = spec
+
+    @torch.no_grad()
+    def __call__(self, z: Tensor, labels: Tensor, *, batch: int = 8192) -> Tensor:
+        """Latents [m, latent], labels [m] -> records [m, dims]."""
+        mode = self._network.training
+        self._network.eval()
+        try:
+            parts = [
+                functional_call(self._network, self._state, (a, b))
+                for a, b in zip(z.split(batch), labels.split(batch), strict=True)
+            ]
+        finally:
+            self._network.train(mode)
+        return torch.cat(parts)
+
+
+def sample_chunks(
+    student: FrozenStudent, labels: Tensor, stream: torch.Generator, *, chunk: int = 16384
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Records for given labels, a chunk at a time: memory does not grow with their number."""
+    for part in labels.split(chunk):
+        z = torch.rand(len(part), student.spec.latent, generator=stream, device=stream.device) * 2 - 1
+        yield student(z.to(part.device), part), part

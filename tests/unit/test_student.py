@@ -1,0 +1,136 @@
+"""The student: learns from what was released, and keeps no trace of the teachers' phase."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.accounting import Receipt
+from gpate.boundary import Released
+from gpate.errors import InvalidValue
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+from gpate.student.student import sample_chunks
+
+IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
+TABLE = GeneratorSpec(kind="table", width=7, classes=2, latent=4, softmax=((1, 4), (5, 7)))
+RECEIPT = (Receipt(line=1, chain="0"),)
+
+
+def student(spec: GeneratorSpec = IMAGE, **settings: object) -> Student:
+    return Student(spec, init=Streams(0).torch("init"), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("height", "channels", "base"),
+    [(8, 1, (128, 2, 2)), (28, 1, (128, 7, 7)), (32, 3, (256, 4, 4)), (64, 3, (512, 4, 4))],
+)
+def test_image_sizes(height: int, channels: int, base: tuple[int, ...]) -> None:
+    spec = GeneratorSpec(kind="image", channels=channels, height=height, width=height, classes=2, latent=5)
+    made = student(spec)
+    assert made.network.base == base
+    out = made.propose(made.latents(3, Streams(0).torch("z")), torch.tensor([0, 1, 1])).detach()
+    assert out.shape == (3, channels * height * height)
+    assert 0 <= float(out.min()) <= float(out.max()) <= 1
+
+
+def test_table_rows_are_probabilities_block_by_block() -> None:
+    made = student(TABLE)
+    out = made.propose(made.latents(5, Streams(0).torch("z")), torch.zeros(5, dtype=torch.int64)).detach()
+    for start, stop in TABLE.softmax:
+        assert torch.allclose(out[:, start:stop].sum(1), torch.ones(5))
+    assert bool(((out > 0) & (out < 1)).all())
+
+
+@pytest.mark.parametrize("spec", [IMAGE, TABLE])
+def test_learning_moves_records_along_the_released_change(spec: GeneratorSpec) -> None:
+    made = student(spec)
+    z, y = made.latents(16, Streams(0).torch("z")), made.labels(16, Streams(0).torch("y"))
+    start = made.propose(z, y).detach().mean()
+    for _ in range(20):
+        made.learn(
+            made.propose(z, y),
+            Released(torch.full((16, spec.dims), 0.1) * (torch.arange(spec.dims) == 0), receipts=RECEIPT),
+        )
+    after = made.propose(z, y).detach()
+    assert float(after[:, 0].mean()) > float(start)
+
+
+def test_the_gradient_is_that_of_the_papers_equation_2() -> None:
+    made = student(TABLE)
+    z, y = made.latents(4, Streams(0).torch("z")), made.labels(4, Streams(0).torch("y"))
+    change = torch.randn(4, TABLE.dims, generator=torch.Generator().manual_seed(0))
+    proposed = made.propose(z, y)
+    expected = torch.autograd.grad(
+        (proposed * (-2 * change / 4)).sum(), list(made.network.parameters()), retain_graph=True
+    )
+    made.learn(proposed, Released(change, receipts=RECEIPT))
+    for parameter, gradient in zip(made.network.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        assert torch.allclose(parameter.grad, gradient, atol=1e-6)
+
+
+def test_making_fakes_leaves_no_trace_in_the_student() -> None:
+    """FINDINGS 7.8: fakes made with private labels must not move what is released, batch-norm averages included."""
+    made = student()
+    made.learn(
+        made.propose(made.latents(8, Streams(1).torch("z")), torch.arange(8) % 3),
+        Released(torch.zeros(8, 64), receipts=RECEIPT),
+    )
+    before = {name: tensor.clone() for name, tensor in made.state().items()}
+    fakes = made.frozen(Streams(0).torch("statistics"))
+    fakes(made.latents(100, Streams(2).torch("z")), torch.zeros(100, dtype=torch.int64))
+    after = made.state()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert made.network.training
+
+
+def test_a_fake_depends_on_its_own_latent_and_label_only() -> None:
+    made = student()
+    fakes = made.frozen(Streams(0).torch("statistics"))
+    z, y = made.latents(10, Streams(2).torch("z")), torch.arange(10) % 3
+    whole = fakes(z, y)
+    assert torch.allclose(torch.cat([fakes(z[:3], y[:3]), fakes(z[3:], y[3:])]), whole, atol=1e-6)
+    assert torch.allclose(fakes(z, y, batch=4), whole, atol=1e-6)
+
+
+def test_labels_follow_the_shares() -> None:
+    """20,000 labels, 6 standard errors."""
+    made = student(shares=np.array([0.7, 0.3, 0.0]))
+    counts = np.bincount(made.labels(20_000, Streams(0).torch("y")).numpy(), minlength=3) / 20_000
+    assert np.allclose(counts, [0.7, 0.3, 0.0], atol=6 * (0.21 / 20_000) ** 0.5)
+    assert counts[2] == 0
+    with pytest.raises(InvalidValue, match="sum to 1"):
+        student(shares=np.array([0.7, 0.7, 0.0]))
+
+
+def test_state_round_trip_goes_on_alike() -> None:
+    one, other = student(), student()
+    z, y = one.latents(8, Streams(0).torch("z")), torch.arange(8) % 3
+    change = Released(torch.randn(8, 64, generator=torch.Generator().manual_seed(1)), receipts=RECEIPT)
+    one.learn(one.propose(z, y), change)
+    other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    for each in (one, other):
+        each.learn(each.propose(z, y), change)
+    assert all(torch.equal(a, b) for a, b in zip(one.state().values(), other.state().values(), strict=True))
+
+
+def test_finished_students_sample_the_same_for_the_same_stream_in_any_chunk() -> None:
+    made = student()
+    made.finish(Streams(0).torch("statistics"))
+    frozen = made.frozen(Streams(0).torch("statistics"))
+    labels = torch.arange(50) % 3
+    small, large = (
+        torch.cat([x for x, _ in sample_chunks(frozen, labels, Streams(9).torch("sample"), chunk=chunk)])
+        for chunk in (7, 50)
+    )
+    assert small.shape == large.shape == (50, 64)
+
+
+def test_sizes_that_cannot_be_built_are_named() -> None:
+    with pytest.raises(InvalidValue, match="30x30"):
+        GeneratorSpec(kind="image", channels=1, height=30, width=30, classes=2)
+    with pytest.raises(InvalidValue, match="'video'"):
+        GeneratorSpec(kind="video", width=3, classes=2)

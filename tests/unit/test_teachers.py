@@ -1,0 +1,190 @@
+"""The batched ensemble equals a loop of separate modules, whatever the chunk size.
+
+In double precision: Adam divides by the root of the second moment, so where a gradient is zero but for rounding, single
+precision amplifies the last bit to a full step in both.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from gpate.boundary.types import opened
+from gpate.errors import InvalidValue
+from gpate.private.networks import ImageTeacher, TableTeacher, TeacherNetwork, teacher_network
+from gpate.private.teachers import Ensemble, Placement, plan_placement
+from gpate.streams import Streams
+
+CPU = torch.device("cpu")
+NETWORKS = {
+    "paper": teacher_network("paper", kind="image", shape=(1, 8, 8), classes=3),
+    "official": teacher_network("official", kind="image", shape=(1, 8, 8), classes=3),
+    "colour": teacher_network("official", kind="image", shape=(3, 16, 16), classes=2),
+    "table": teacher_network("paper", kind="table", shape=(1, 1, 9), classes=3),
+}
+
+
+class SlowTeacher(nn.Module):
+    """One teacher, written with torch's own layers."""
+
+    def __init__(self, network: TeacherNetwork, weights: dict[str, Tensor], index: int) -> None:
+        super().__init__()
+        self.network = network
+        self.p = nn.ParameterDict(
+            {name.replace(".", "_"): nn.Parameter(t[index].clone()) for name, t in weights.items()}
+        )
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = F.one_hot(labels, self.network.classes).double()  # type: ignore[attr-defined]
+        p = self.p
+        if isinstance(self.network, TableTeacher):
+            h = x
+            for name in ("dense0", "dense1", "out"):
+                h = h @ p[name] + y @ p[f"{name}_label"] + p[f"{name}_shift"]
+                h = h if name == "out" else F.leaky_relu(h, 0.2)
+            return h.squeeze(1)
+        assert isinstance(self.network, ImageTeacher)
+        h = x.view(-1, *self.network.shape)
+        for i, maps in enumerate(self.network.kernels):
+            kernel = p[f"conv{i}"].view(maps, -1, 5, 5)
+            h = F.conv2d(h, kernel, stride=2, padding=2) + (y @ p[f"conv{i}_label"])[:, :, None, None]
+            if f"conv{i}_scale" in p:
+                h = F.batch_norm(h, None, None, p[f"conv{i}_scale"], p[f"conv{i}_shift"], training=True, eps=1e-5)
+            else:
+                h = h + p[f"conv{i}_shift"][None, :, None, None]
+            h = F.leaky_relu(h, 0.2)
+        h = h.flatten(1) @ p["dense"] + y @ p["dense_label"]
+        h = F.batch_norm(h, None, None, p["dense_scale"], p["dense_shift"], training=True, eps=1e-5)
+        return (F.leaky_relu(h, 0.2) @ p["out"] + y @ p["out_label"]).squeeze(1)
+
+
+def ensemble(network: TeacherNetwork, teachers: int = 5, chunk: int = 5) -> Ensemble:
+    return Ensemble(
+        network,
+        teachers=teachers,
+        placement=Placement(device=CPU, storage=CPU, chunk=chunk),
+        streams=Streams(1),
+        dtype=torch.float64,
+    )
+
+
+def batches(network: TeacherNetwork, steps: int, teachers: int = 5, m: int = 6) -> list[tuple[Tensor, Tensor, Tensor]]:
+    g = torch.Generator().manual_seed(0)
+    shape = getattr(network, "shape", None)
+    dims = network.width if isinstance(network, TableTeacher) else shape[0] * shape[1] * shape[2]  # type: ignore[index]
+    classes = network.classes  # type: ignore[attr-defined]
+    return [
+        (
+            torch.rand(teachers, m, dims, generator=g, dtype=torch.float64),
+            torch.rand(teachers, m, dims, generator=g, dtype=torch.float64),
+            torch.randint(0, classes, (teachers, m), generator=g),
+        )
+        for _ in range(steps)
+    ]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_batched_equals_a_loop_of_modules(name: str) -> None:
+    """Weights after 5 Adam steps, and gradients with respect to the student's records, teacher by teacher."""
+    network = NETWORKS[name]
+    fast = ensemble(network)
+    slow = [SlowTeacher(network, fast.weights, i) for i in range(5)]
+    optimisers = [torch.optim.Adam(teacher.parameters(), lr=1e-3, betas=(0.5, 0.999)) for teacher in slow]
+    everyone = torch.ones(5, dtype=torch.bool)
+    for real, fake, labels in batches(network, 5):
+        fast.train(lambda part, b=(real, fake, labels): tuple(t[part] for t in b), has_records=everyone)  # type: ignore[misc]
+        for i, (teacher, optimiser) in enumerate(zip(slow, optimisers, strict=True)):
+            optimiser.zero_grad()
+            loss = F.softplus(-teacher(real[i], labels[i])).mean() + F.softplus(teacher(fake[i], labels[i])).mean()
+            loss.backward()
+            optimiser.step()
+    for i, teacher in enumerate(slow):
+        for key, weight in fast.weights.items():
+            assert torch.allclose(weight[i], teacher.p[key.replace(".", "_")], atol=1e-9), key
+    _, proposed, labels = batches(network, 1, teachers=1)[0]
+    for saturating in (True, False):
+        wanted = torch.cat([opened(g) for g in fast.change_wanted(proposed[0], labels[0], saturating=saturating)])
+        for i, teacher in enumerate(slow):
+            x = proposed[0].clone().requires_grad_()
+            logits = teacher(x, labels[0])
+            gain = F.softplus(logits).sum() if saturating else -F.softplus(-logits).sum()
+            assert torch.allclose(wanted[i], torch.autograd.grad(gain, x)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("chunk", [1, 2, 70])
+def test_chunk_size_changes_nothing(name: str, chunk: int) -> None:
+    network, teachers = NETWORKS[name], 70  # more than one block of initial weights
+    whole, parts = ensemble(network, teachers, 70), ensemble(network, teachers, chunk)
+    has = torch.ones(teachers, dtype=torch.bool)
+    for batch in batches(network, 2, teachers=teachers):
+        for each in (whole, parts):
+            each.train(lambda part, b=batch: tuple(t[part] for t in b), has_records=has)  # type: ignore[misc]
+    for key in whole.weights:
+        assert torch.allclose(whole.weights[key], parts.weights[key], atol=1e-9), key
+
+
+def test_a_teacher_without_records_keeps_its_weights_and_still_votes() -> None:
+    network = NETWORKS["paper"]
+    teachers = ensemble(network)
+    before = {key: weight.clone() for key, weight in teachers.weights.items()}
+    has = torch.tensor([True, False, True, True, False])
+    for batch in batches(network, 3):
+        teachers.train(lambda part, b=batch: tuple(t[part] for t in b), has_records=has)  # type: ignore[misc]
+    for key, weight in teachers.weights.items():
+        assert torch.equal(weight[~has], before[key][~has])
+    assert any(not torch.equal(weight[has], before[key][has]) for key, weight in teachers.weights.items())
+    _, proposed, labels = batches(network, 1, teachers=1)[0]
+    assert sum(len(opened(g)) for g in teachers.change_wanted(proposed[0], labels[0])) == 5
+
+
+def test_one_teachers_records_change_no_other_teacher() -> None:
+    network = NETWORKS["official"]
+    one, other = ensemble(network), ensemble(network)
+    has = torch.ones(5, dtype=torch.bool)
+    for real, fake, labels in batches(network, 3):
+        changed = real.clone()
+        changed[2] = 1 - changed[2]
+        one.train(lambda part, b=(real, fake, labels): tuple(t[part] for t in b), has_records=has)  # type: ignore[misc]
+        other.train(lambda part, b=(changed, fake, labels): tuple(t[part] for t in b), has_records=has)  # type: ignore[misc]
+    keep = torch.tensor([0, 1, 3, 4])
+    assert all(torch.equal(one.weights[key][keep], other.weights[key][keep]) for key in one.weights)
+    assert any(not torch.equal(one.weights[key][2], other.weights[key][2]) for key in one.weights)
+
+
+def test_teachers_start_different_from_each_other() -> None:
+    """FINDINGS 7.1: all teachers one shared object."""
+    weights = ensemble(NETWORKS["paper"], 70).weights["dense"]
+    assert len({tuple(w.flatten()[:4].tolist()) for w in weights}) == 70
+
+
+def test_state_is_loaded_back_and_training_goes_on_alike() -> None:
+    network = NETWORKS["table"]
+    one, other = ensemble(network), ensemble(network)
+    has = torch.ones(5, dtype=torch.bool)
+    first, second = batches(network, 2)
+    one.train(lambda part: tuple(t[part] for t in first), has_records=has)  # type: ignore[arg-type, return-value]
+    other.load_state({key: tensor.clone() for key, tensor in one.state().items()})
+    for each in (one, other):
+        each.train(lambda part: tuple(t[part] for t in second), has_records=has)  # type: ignore[arg-type, return-value]
+    assert all(torch.equal(one.weights[key], other.weights[key]) for key in one.weights)
+    with pytest.raises(InvalidValue, match="same teachers"):
+        ensemble(network, 4, 4).load_state(one.state())
+
+
+def test_state_goes_to_the_host_when_the_card_is_too_small() -> None:
+    network = NETWORKS["official"]
+    weights = 4 * sum(torch.Size(shape).numel() for shape, _ in network.shapes().values())
+    cuda = torch.device("cuda")
+    roomy = plan_placement(network, teachers=100, batch=4, device=cuda, free=100 * weights * 20)
+    tight = plan_placement(network, teachers=100, batch=4, device=cuda, free=100 * weights)
+    assert roomy.storage == cuda
+    assert tight.storage == CPU
+    assert 1 <= tight.chunk < 100
+
+
+def test_an_unknown_variant_is_named() -> None:
+    with pytest.raises(InvalidValue, match="'resnet'"):
+        teacher_network("resnet", kind="image", shape=(1, 8, 8), classes=2)
