@@ -110,3 +110,10 @@ def require_epsilon(value: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value <= 0:
         raise InvalidValue("epsilon", value, "> 0", "Small budgets such as 0.2 are fine; none at all is not.")
     return float(value)
+
+
+class SchemaError(GpateError, ValueError):
+    """A schema file is wrong or unfinished, or data do not fit it.
+
+    The message names columns, which are public, and never a value, a row or a number of rows, which are not.
+    """

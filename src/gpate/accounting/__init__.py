@@ -14,6 +14,7 @@ from gpate.accounting.events import (
     NonPrivate,
     PoissonSampledGaussian,
     SmoothGaussian,
+    StableHistogram,
 )
 from gpate.accounting.ledger import Header, Ledger, LedgerContents, Receipt, read_ledger
 
@@ -34,6 +35,7 @@ __all__ = [
     "PoissonSampledGaussian",
     "Receipt",
     "SmoothGaussian",
+    "StableHistogram",
     "Tally",
     "accountant_for",
     "accountant_named",

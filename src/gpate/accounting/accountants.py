@@ -1,7 +1,8 @@
 """From events to (epsilon, delta): a tally of what was spent, and accountants that read it.
 
 An accountant turns a tally into a privacy profile, the smallest delta for each epsilon. The slack of exact noise
-against the continuous Gaussian (`gpate.accounting.discrete`) is added here, for all of them.
+against the continuous Gaussian (`gpate.accounting.discrete`), and the probability that a mechanism fails (`Event`), are
+added here, for all of them.
 
     >>> from gpate.accounting import GNMax
     >>> spent = [GNMax(sigma=1000.0, bins=10, count=20_000)]
@@ -59,7 +60,7 @@ class Accountant(ABC):
 
     @abstractmethod
     def profile(self, spent: Tally) -> Profile:
-        """The privacy profile of everything in `spent`, before slack. All events are covered ones."""
+        """The privacy profile of everything in `spent`, before slack and failures. All events are covered ones."""
 
     def full_profile(self, events: Iterable[Event] | Tally) -> Profile:
         """The privacy profile of everything that was really drawn."""
@@ -71,7 +72,9 @@ class Accountant(ABC):
                 raise NotComputable(f"The {self.title} accountant cannot express {event}; use accountant_for(events).")
         bare = self.profile(spent)
         slack = math.fsum(count * event.slack for event, count in spent.items())
-        return bare if slack == 0.0 else _with_slack(bare, slack)
+        failure = math.fsum(count * event.failure for event, count in spent.items())
+        whole = bare if failure == 0.0 else lambda epsilon: bare(epsilon) + failure
+        return whole if slack == 0.0 else _with_slack(whole, slack)
 
     def delta(self, events: Iterable[Event] | Tally, *, epsilon: float) -> float:
         """The smallest delta for this epsilon."""

@@ -9,6 +9,8 @@ fixed beforehand and every release is refused that would cross it (a privacy fil
   get what is left beside one pure release of epsilon `pure`, whether or not all of it is used.
 - Renyi curves: adaptive at every order (Feldman and Zrnic 2021; Lecuyer 2021).
 - Poisson-sampled events (PLD): their parameters must be fixed beforehand; only their number may be cut short.
+- Events that may fail (`StableHistogram`): whether they run, and their parameters, must be fixed beforehand; the others
+  then share the rest of delta.
 
 What a run may claim is therefore its budget. The spend, computed from the ledger, is never more.
 """

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from scipy.special import ndtr
+
 from gpate.accounting.discrete import gaussian_slack, grid_for
 from gpate.errors import InvalidValue, LedgerVersion, require_count, require_positive, require_probability
 
@@ -31,12 +33,21 @@ class Event:
 
     A subclass says what one execution guarantees: `mu` if it is a Gaussian mechanism, `pure_epsilon` if it is
     epsilon-DP with delta = 0, and `slack`, the total variation distance between the noise really drawn and the
-    noise that the guarantee speaks of.
+    noise that the guarantee speaks of. `failure` is the probability that it does not keep this guarantee at all.
+
+    **Failures add to delta.** Let P and Q be the laws of a whole run on neighbours, and let each be a mixture: (1 - q) P0
+    + q P1 and (1 - q) Q0 + q Q1, with P0 and Q0 (eps, delta)-close and P1, Q1 anything. Then for every set S
+
+        P(S) <= (1 - q) P0(S) + q <= (1 - q) (e^eps Q0(S) + delta) + q <= e^eps Q(S) + delta + q.
+
+    A run whose executions fail with probabilities q_1, q_2, ... is such a mixture with q <= sum q_i.
     """
 
     count: int = 1
     scales: ClassVar[tuple[str, ...]] = ()
     """Fields that grow when the noise grows: what calibration turns."""
+    any_number: ClassVar[bool] = False
+    """Whether the number of noise values is private, so that `draws` is not a count of them but what `slack` needs."""
 
     def __init_subclass__(cls) -> None:
         if cls.__name__ != "GaussianNoise":  # an abstract base: it has no sensitivity of its own
@@ -58,6 +69,11 @@ class Event:
     @property
     def slack(self) -> float:
         """Total variation distance, per execution, between the noise drawn and the noise accounted for."""
+        return 0.0
+
+    @property
+    def failure(self) -> float:
+        """Probability that one execution does not keep its guarantee: it is added to delta."""
         return 0.0
 
     @property
@@ -209,6 +225,51 @@ class GNMax(GaussianNoise):
     @property
     def draws(self) -> int:
         return self.bins
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableHistogram(GaussianNoise):
+    """Which values occur in each of `columns` columns: those whose noisy count exceeds `threshold`, above 1.
+
+    Values that do not occur get no noise and are never listed, so the list of possible values need not be known; the
+    number of noise values is the number of values that occur, and private.
+
+    **Guarantee.** Let D' be D and one record more, which has at most one value in each column. In some columns its value
+    occurs in D too: there one count differs by one. In the others its value is new. A new value is listed, under D', with
+    probability at most p = P(1 + noise > threshold), so with probability at least 1 - `columns` p, and independently of
+    all other noise, none is; what comes out then is a function of the noisy counts of values of D, a Gaussian mechanism
+    with L2 sensitivity at most sqrt(columns). So mu = sqrt(columns) / sigma, and `failure` = columns p (see `Event`).
+
+    On a grid only the noise of the at most `columns` counts that differ is compared with a continuous Gaussian, for all
+    other noise has the same law under D and D': `slack` is that of `columns` draws. Rounding to the grid may lift a
+    count over the threshold, so p is taken at a threshold one grid step lower.
+    """
+
+    threshold: float
+    columns: int = 1
+    any_number: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("columns", self.columns, 1)
+        if not 1.0 < self.threshold < math.inf:
+            raise InvalidValue("threshold", self.threshold, "finite and above 1", "A single record must not pass it.")
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return math.sqrt(self.columns)
+
+    @property
+    def draws(self) -> int:
+        return self.columns
+
+    @property
+    def failure(self) -> float:
+        return self.columns * float(ndtr((1.0 + (self.grid or 0.0) - self.threshold) / self.sigma))
+
+    def scaled(self, factor: float) -> Self:
+        """The same event with sigma, and the threshold above 1, multiplied by `factor`: the same failure."""
+        return dataclasses.replace(super().scaled(factor), threshold=1.0 + (self.threshold - 1.0) * factor)
 
 
 @dataclass(frozen=True, kw_only=True)

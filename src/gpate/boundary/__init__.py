@@ -1,6 +1,7 @@
 """The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
 
 from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
+from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.sums import NoisyCounts, NoisySum, Records
@@ -18,6 +19,8 @@ __all__ = [
     "GNMaxAggregator",
     "Gate",
     "Noise",
+    "NoisyBounds",
+    "NoisyCategories",
     "NoisyCounts",
     "NoisySum",
     "PublishedEpsilon",
@@ -26,4 +29,5 @@ __all__ = [
     "Sensitive",
     "Voucher",
     "noise_named",
+    "plan_domain",
 ]

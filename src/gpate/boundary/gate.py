@@ -2,8 +2,8 @@
 
 `Gate.pay` refuses an event that the budget does not allow, leaving no trace; otherwise it writes the ledger line,
 waits until it is on disk, and hands out a `Voucher`. Noise can only be drawn with a voucher, once, for exactly the
-number of values that was paid, and its scale is read from the event in the ledger: what is accounted for and what is
-drawn cannot differ.
+number of values that was paid (where that number is public), and its scale is read from the event in the ledger: what is
+accounted for and what is drawn cannot differ.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Voucher:
 
         Args:
             values: whole multiples of `unit`: votes, counts or fixed-point sums. Their number must be the event's
-                draws times its count.
+                draws times its count, unless the event covers any number of them.
             unit: a power of two, and a whole multiple of the event's grid.
 
         Returns:
             The noised values in natural units, as float64. With exact noise all arithmetic up to here is on integers.
         """
         expected = self.event.draws * self.event.count if hasattr(self.event, "grid") else 0
-        if values.size != expected:
+        if values.size != expected and not self.event.any_number:
             raise VoucherSpent(f"{self.event} pays for {expected} values, not for another number of them.")
         if not np.issubdtype(values.dtype, np.integer):
             raise InvalidValue(

@@ -1,0 +1,234 @@
+"""Bounds and categories released privately, for those who cannot declare them.
+
+A record has at most one value in each column, so it adds at most one to one count of each column's histogram: over c
+columns together an L2 sensitivity of sqrt(c).
+
+**Guarantee of NoisyBounds.** Each column's values are counted in bins that are fixed and public: the powers of two from
+2^-20 to 2^51, either sign, and one bin around zero. All counts of all columns are released with Gaussian noise, as one
+vector of sensitivity sqrt(c). Choosing the outermost bins that stand out of the noise is post-processing.
+
+**Guarantee of NoisyCategories.** The possible values are not known, so only values that occur are counted and noised,
+and only those listed whose noisy count passes a threshold that a single record passes with small probability. That
+probability is a part of delta: `gpate.accounting.StableHistogram` has the proof, and computes it from the noise and the
+threshold in the ledger.
+
+    >>> import numpy as np
+    >>> from gpate.accounting import Budget
+    >>> from gpate.boundary import Gate, Sensitive
+    >>> budget = Budget(epsilon=1.0, delta=1e-6)
+    >>> bounds, _ = plan_domain(numbers=["age"], texts=[], budget=budget, exact=False)
+    >>> bounds(Sensitive({"age": np.arange(18.0, 90.0).repeat(100)}), Gate.in_memory(budget)).value
+    {'age': (16.0, 128.0)}
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from gpate.accounting import Budget, DiscreteGaussian, Event, Gaussian, StableHistogram, calibrate, grid_for
+from gpate.boundary.gate import Gate
+from gpate.boundary.types import Released, Sensitive, opened
+from gpate.errors import InvalidValue, require_positive, require_probability
+
+Columns = Mapping[str, NDArray[Any]]
+"""A chunk of records: for each column one value per record, NaN or None where it is missing."""
+
+Chunks = Sensitive[Columns] | Iterable[Sensitive[Columns]]
+
+LOWEST, HIGHEST = -20, 50
+"""Exponents of the bins [2^k, 2^(k+1)): smaller numbers count as zero, larger ones as the largest."""
+
+_LEVELS = HIGHEST - LOWEST + 1
+_ZERO = _LEVELS
+BINS = 2 * _LEVELS + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyBounds:
+    """Bounds of number columns, from noisy histograms over powers of two.
+
+    Attributes:
+        columns: their names; public.
+        sigma: standard deviation of the noise on every count.
+        false_alarm: probability that any empty bin of any column is taken for a filled one, which would make a column's
+            bounds too wide. A question of quality, not of privacy.
+    """
+
+    columns: tuple[str, ...]
+    sigma: float
+    false_alarm: float = 0.01
+
+    def __post_init__(self) -> None:
+        _require_columns(self.columns)
+        require_positive("sigma", self.sigma)
+        require_probability("false_alarm", self.false_alarm)
+
+    @property
+    def threshold(self) -> float:
+        """The noisy count from which a bin counts as filled."""
+        return -self.sigma * float(ndtri(self.false_alarm / (len(self.columns) * BINS)))
+
+    def event(self, gate: Gate) -> Gaussian:
+        """What the release costs."""
+        return _bounds_event(len(self.columns), self.sigma, gate.grid(self.sigma))
+
+    def histograms(self, chunks: Chunks) -> Sensitive[NDArray[np.int64]]:
+        """The exact counts [columns, bins]. Those of shards may be added to each other."""
+        total = np.zeros((len(self.columns), BINS), dtype=np.int64)
+        for chunk in _each(chunks):
+            for i, values in enumerate(_checked(opened(chunk), self.columns)):
+                try:
+                    numbers = values.astype(np.float64)
+                except (TypeError, ValueError):
+                    raise InvalidValue(f"column {self.columns[i]!r}", "something else", "numbers") from None
+                total[i] += np.bincount(_bin_of(numbers[~np.isnan(numbers)]), minlength=BINS)
+        return Sensitive(total)
+
+    def __call__(self, chunks: Chunks, gate: Gate) -> Released[dict[str, tuple[float, float] | None]]:
+        """(lower, upper) of each column; None where nothing stands out of the noise."""
+        gate.check(self.event(gate))
+        counts = opened(self.histograms(chunks))
+        voucher = gate.pay(self.event(gate), purpose="bounds")
+        noisy = Released(voucher.perturb(counts), receipts=(voucher.receipt,))
+        return noisy.map(lambda found: dict(zip(self.columns, map(self._outermost, found), strict=True)))
+
+    def _outermost(self, noisy: NDArray[np.float64]) -> tuple[float, float] | None:
+        (filled,) = np.nonzero(noisy >= self.threshold)
+        if not len(filled):
+            return None
+        first, last = int(filled[0]), int(filled[-1])
+        if first == last == _ZERO:
+            return -math.ldexp(1.0, LOWEST), math.ldexp(1.0, LOWEST)
+        return _edge(first, lower=True), _edge(last, lower=False)
+
+
+def _bin_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The bin of each number: negative ones from the largest down, zero, positive ones."""
+    exponent = np.frexp(numbers)[1].astype(np.int64) - 1  # |x| lies in [2^exponent, 2^(exponent + 1))
+    exponent[np.isinf(numbers)] = HIGHEST
+    level = np.where(numbers == 0, 0, np.clip(exponent - LOWEST + 1, 0, _LEVELS))
+    return np.asarray(_ZERO + np.sign(numbers).astype(np.int64) * level, dtype=np.int64)
+
+
+def _edge(index: int, *, lower: bool) -> float:
+    """The lower or upper end of a bin; 0 for the bin around zero."""
+    level = abs(index - _ZERO)
+    if level == 0:
+        return 0.0
+    inner, outer = math.ldexp(1.0, LOWEST + level - 1), math.ldexp(1.0, LOWEST + level)
+    return (inner if lower else outer) if index > _ZERO else (-outer if lower else -inner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCategories:
+    """The values of text columns that many records share.
+
+    Attributes:
+        columns: their names; public.
+        sigma: standard deviation of the noise on every count.
+        threshold: the noisy count above which a value is listed; fixed beforehand.
+    """
+
+    columns: tuple[str, ...]
+    sigma: float
+    threshold: float
+
+    def __post_init__(self) -> None:
+        _require_columns(self.columns)
+        _ = StableHistogram(sigma=self.sigma, threshold=self.threshold)  # its own checks
+
+    def event(self, gate: Gate) -> StableHistogram:
+        """What the release costs."""
+        return StableHistogram(
+            sigma=self.sigma, threshold=self.threshold, columns=len(self.columns), grid=gate.grid(self.sigma)
+        )
+
+    def counts(self, chunks: Chunks) -> Sensitive[list[Counter[str]]]:
+        """How often each value occurs, by column."""
+        total: list[Counter[str]] = [Counter() for _ in self.columns]
+        for chunk in _each(chunks):
+            for name, count, values in zip(self.columns, total, _checked(opened(chunk), self.columns), strict=True):
+                listed = values.tolist()
+                count.update(value for value in listed if isinstance(value, str))
+                if not all(isinstance(value, str) or value is None or value != value for value in listed):
+                    raise InvalidValue(f"column {name!r}", "something else", "texts, and None where they are missing")
+        return Sensitive(total)
+
+    def __call__(self, chunks: Chunks, gate: Gate) -> Released[dict[str, tuple[str, ...]]]:
+        """The listed values of each column, in alphabetical order; perhaps none."""
+        gate.check(self.event(gate))
+        counts = opened(self.counts(chunks))
+        values = [(name, value) for name, count in zip(self.columns, counts, strict=True) for value in sorted(count)]
+        exact = np.array([n for count in counts for _, n in sorted(count.items())], dtype=np.int64)
+        voucher = gate.pay(self.event(gate), purpose="categories")
+        passed = voucher.perturb(exact) > self.threshold
+        listed: dict[str, tuple[str, ...]] = dict.fromkeys(self.columns, ())
+        for (name, value), listed_too in zip(values, passed, strict=True):
+            if listed_too:
+                listed[name] += (value,)
+        return Released(listed, receipts=(voucher.receipt,))
+
+
+def plan_domain(
+    *, numbers: Sequence[str], texts: Sequence[str], budget: Budget, exact: bool = True
+) -> tuple[NoisyBounds | None, NoisyCategories | None]:
+    """The two mechanisms with the least noise, the same on every count, that together fit a budget.
+
+    Half of delta goes to the threshold of the categories.
+
+    Args:
+        numbers: columns whose bounds are wanted.
+        texts: columns whose categories are wanted.
+        budget: what may be spent on both.
+        exact: whether the gate's noise is exact.
+
+    Returns:
+        The mechanisms; None for one that has no columns.
+    """
+    grid = grid_for(1.0) if exact else None
+    plan: list[Event] = []
+    if numbers:
+        plan.append(_bounds_event(len(numbers), 1.0, grid))
+    if texts:
+        above = -float(ndtri(budget.delta / (2 * len(texts))))
+        plan.append(StableHistogram(sigma=1.0, threshold=1.0 + above, columns=len(texts), grid=grid))
+    bounds, categories = None, None
+    for event in calibrate(plan, budget):
+        if isinstance(event, StableHistogram):
+            categories = NoisyCategories(columns=tuple(texts), sigma=event.sigma, threshold=event.threshold)
+        elif isinstance(event, Gaussian):
+            bounds = NoisyBounds(columns=tuple(numbers), sigma=event.sigma)
+    return bounds, categories
+
+
+def _bounds_event(columns: int, sigma: float, grid: float | None) -> Gaussian:
+    kind = Gaussian if grid is None else DiscreteGaussian
+    return kind(sigma=sigma, sensitivity=math.sqrt(columns), dimension=columns * BINS, grid=grid)
+
+
+def _require_columns(names: tuple[str, ...]) -> None:
+    if not names or len(set(names)) != len(names):
+        raise InvalidValue("columns", names, "at least one name, each once")
+
+
+def _each(chunks: Chunks) -> Iterable[Sensitive[Columns]]:
+    return [chunks] if isinstance(chunks, Sensitive) else chunks
+
+
+def _checked(chunk: Columns, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """The named columns, if they have one value per record: more would break the sensitivity."""
+    absent = [name for name in names if name not in chunk]
+    if absent:
+        raise InvalidValue("columns of the records", f"none of the name {absent}", f"{list(names)}")
+    arrays = [chunk[name] for name in names]
+    if any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
+        raise InvalidValue("columns of the records", "another shape", "one value per record in each column")
+    return arrays

@@ -1,0 +1,96 @@
+"""`gpate schema`: draft a schema, release its bounds and categories privately, check one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from gpate.cli.output import console, errors, print_facts, print_json
+from gpate.errors import InvalidValue, require_epsilon
+from gpate.schema import ImageSchema, Schema
+from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
+
+app = typer.Typer(no_args_is_help=True, help="Public facts about a record: draft a schema, check one.")
+
+
+@app.command()
+def init(
+    data: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the draft.")] = None,
+    schema_epsilon: Annotated[
+        float | None, typer.Option(help="Release bounds and categories with noise, at this cost. Needs --ledger.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The delta of that release.")] = 1e-6,
+    ledger: Annotated[Path | None, typer.Option(help="A new file: what that release cost is written there.")] = None,
+) -> None:
+    """Drafts a schema from names and types; bounds and categories are left open, or released privately."""
+    if (schema_epsilon is None) != (ledger is None):
+        raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
+    for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
+        if path is not None and (path.exists() or not path.parent.is_dir()):
+            raise InvalidValue(what, str(path), "a new file in a folder that is there")
+    types = column_types(data)
+    parquet = data.suffix in (".parquet", ".pq")
+    source = "read from the file's own list" if parquet else f"guessed from the header and the first {ROWS:,} rows"
+    found: dict[str, Any] = {}
+    if schema_epsilon is not None and ledger is not None:
+        found = _released(data, types, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
+    text = draft(types, source=source, **found)
+    if output is None:
+        console.out(text, end="", highlight=False)
+        return
+    output.write_text(text, encoding="utf-8")
+    todo = "" if "TODO" not in text else " Fill in what is marked TODO, then run: gpate schema check"
+    errors.print(f"Wrote {escape(str(output))}.{todo}", soft_wrap=True)
+
+
+def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
+    """Bounds of number columns and categories of text columns, through the gate."""
+    import numpy as np
+
+    from gpate.accounting import Budget
+    from gpate.boundary import Gate, Sensitive, plan_domain
+
+    row_id = row_id_of(list(types))
+    numbers = [name for name, kind in types.items() if kind in ("numeric", "integer") and name != row_id]
+    texts = [name for name, kind in types.items() if kind == "categorical" and name != row_id]
+    if not numbers + texts:
+        raise InvalidValue("columns", list(types.values()), "numbers or texts for --schema-epsilon")
+    budget = Budget(epsilon=epsilon, delta=delta)
+    bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget)
+    frame = read_columns(data, numbers + texts)
+    table = Sensitive({name: np.asarray(frame[name], dtype=object) for name in numbers + texts})
+    with Gate.create(ledger, budget) as gate:
+        found = {
+            "bounds": {} if bounds is None else bounds(table, gate).value,
+            "categories": {} if categories is None else categories(table, gate).value,
+        }
+        cost = f"at epsilon {gate.spend:.4g}, delta {delta:g}"
+        errors.print(f"Released bounds and categories {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
+    return {**found, "paid": cost}
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A schema file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Reads a schema and says what is in it, or what is wrong with it."""
+    schema = Schema.load(path)
+    if as_json:
+        print_json(schema.to_dict())
+        return
+    facts: dict[str, str] = {"kind": schema.kind}
+    if isinstance(schema, ImageSchema):
+        facts["size"] = f"{schema.channels} x {schema.height} x {schema.width}"
+    else:
+        facts |= {
+            column.name: column.type + (", may be missing" if column.missing else "") for column in schema.columns
+        }
+        facts["target"] = schema.target or "none"
+    facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
+    plain = {escape(name): escape(value) for name, value in facts.items()}
+    print_facts("A valid schema", plain)

@@ -1,0 +1,25 @@
+"""Public facts about a record: declared by a person, never fitted to data.
+
+`Schema.load` reads a YAML file (its format is described in `gpate.schema.declaration`); the codecs between records and
+tensors are in `gpate.schema.codec`, apart, so that reading a schema does not load torch.
+
+    >>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
+    >>> schema.columns[0]
+    Integer(name='age', missing=False, bounds=(0, 120), scale='linear')
+"""
+
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.declaration import ImageSchema, Schema, TableSchema
+
+__all__ = [
+    "Boolean",
+    "Bounded",
+    "Categorical",
+    "Column",
+    "Datetime",
+    "ImageSchema",
+    "Integer",
+    "Numeric",
+    "Schema",
+    "TableSchema",
+]

@@ -1,0 +1,299 @@
+"""The codec between records and tensors, both ways, from the schema alone: nothing in it is fitted.
+
+A table's record becomes one row of float32 numbers between 0 and 1, column after column in `blocks`:
+
+| column | slots |
+|---|---|
+| numeric, integer, datetime | one number: the declared bounds are 0 and 1, after log or arcsinh if declared |
+| boolean | one flag |
+| categorical | one slot per category, and one more for a missing value if allowed: exactly one of them is 1 |
+| any other with `missing: true` | after its own slot one more, 1 where the value is missing (the slot itself is then 0) |
+
+A categorical or boolean target is not among them: it is the record's label. `decode` takes what a generator gives,
+soft values included. The dtypes it returns depend on the schema alone, so tables may be decoded in chunks.
+
+    >>> import pandas as pd
+    >>> from gpate.schema import Schema
+    >>> columns = {"age": {"type": "integer", "bounds": [0, 100]}, "sex": {"type": "categorical", "categories": ["f", "m"]}}
+    >>> codec = TableCodec(Schema.from_dict({"kind": "table", "columns": columns}))
+    >>> codec.encode(pd.DataFrame({"age": [25, 300], "sex": ["m", "f"]})).features
+    tensor([[0.2500, 0.0000, 1.0000],
+            [1.0000, 1.0000, 0.0000]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.errors import InvalidValue, SchemaError
+from gpate.schema.columns import Boolean, Categorical, Column
+from gpate.schema.declaration import ImageSchema, TableSchema
+from gpate.schema.values import read, values_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A run of slots that belong together: `features[:, start:stop]`.
+
+    Attributes:
+        name: the column's.
+        kind: `number`, `flag` (a boolean) and `missing` (an indicator) are one slot each, for a sigmoid; `onehot` is
+            for a softmax.
+        start: first slot.
+        stop: the slot after the last.
+    """
+
+    name: str
+    kind: Literal["number", "flag", "onehot", "missing"]
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many slots."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Encoded:
+    """Records as tensors. Private, if the records were: nothing of it is printed.
+
+    Attributes:
+        features: float32 [records, width].
+        labels: int64 [records], the number of each record's class; None if the schema has no classes.
+        out_of_domain: int64 [columns], how many values of each column, in the schema's order, were clipped, rounded or
+            mapped to `other`. One record changes each by at most one: L2 sensitivity sqrt(columns).
+    """
+
+    features: Tensor
+    labels: Tensor | None
+    out_of_domain: Tensor
+
+    def __repr__(self) -> str:
+        return "Encoded(<withheld>)"
+
+
+class TableCodec:
+    """Between a data frame and tensors.
+
+    Attributes:
+        schema: the table's.
+        blocks: the layout of a row of features.
+        width: slots in a row.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        if not isinstance(schema, TableSchema):
+            raise InvalidValue("schema", type(schema).__name__, "a TableSchema", "ImageCodec is for images.")
+        self.schema = schema
+        self.blocks = tuple(_layout(schema.features))
+        self.width = self.blocks[-1].stop if self.blocks else 0
+
+    def encode(self, frame: pd.DataFrame, *, whole: bool = True) -> Encoded:
+        """Records -> tensors.
+
+        Args:
+            frame: has all columns of the schema, in any order, and no others but the row id.
+            whole: whether this is the whole table, in which a column with no value at all is an error; False for a
+                chunk of it.
+
+        Raises:
+            SchemaError: the frame does not fit the schema. The message names columns and nothing else of the data.
+        """
+        self._check_names(frame)
+        features = torch.zeros(len(frame), self.width)
+        labels: Tensor | None = None
+        out_of_domain = torch.zeros(len(self.schema.columns), dtype=torch.int64)
+        blocks = {(block.name, block.kind): block for block in self.blocks}
+        for i, column in enumerate(self.schema.columns):
+            found = read(column, frame[column.name])
+            if whole and found.missing.all():
+                raise SchemaError(f"Column {column.name!r} has no value at all. Mend: take it out of data and schema.")
+            out_of_domain[i] = found.outside
+            numbers = torch.from_numpy(found.numbers)
+            if column is self.schema.label:
+                labels = numbers.long()
+            elif isinstance(column, Categorical):
+                block = blocks[column.name, "onehot"]
+                codes = torch.where(torch.from_numpy(found.missing), len(column.categories), numbers.long())
+                features[:, block.start : block.stop].scatter_(1, codes.unsqueeze(1), 1.0)
+            else:
+                features[:, blocks[column.name, _kind(column)].start] = numbers.float()
+                if column.missing:
+                    features[:, blocks[column.name, "missing"].start] = torch.from_numpy(found.missing).float()
+        return Encoded(features=features, labels=labels, out_of_domain=out_of_domain)
+
+    def decode(
+        self, features: Tensor, labels: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> pd.DataFrame:
+        """Tensors -> a data frame with the schema's columns, in order.
+
+        Args:
+            features: [records, width]; slots may be soft, numbers outside [0, 1] are clipped.
+            labels: the class of each record, if the schema has classes.
+            generator: draws categories, flags and missing values with the probabilities in their slots. Without one
+                the likeliest is taken: the largest slot of a category, 1 from 0.5 on.
+        """
+        import pandas as pd
+
+        if features.ndim != 2 or features.shape[1] != self.width:
+            raise InvalidValue("shape of features", tuple(features.shape), f"[records, {self.width}]")
+        if not torch.isfinite(features).all():
+            raise InvalidValue("features", "NaN or infinity", "finite", "Check the generator.")
+        soft = features.detach().cpu()
+        blocks = {(block.name, block.kind): block for block in self.blocks}
+        nothing = np.zeros(len(soft), dtype=bool)
+        table: dict[str, Any] = {}
+        for column in self.schema.columns:
+            missing = nothing
+            numbers: NDArray[Any]
+            if column is self.schema.label:
+                numbers = self._checked_labels(labels, len(soft)).numpy()
+            elif isinstance(column, Categorical):
+                block = blocks[column.name, "onehot"]
+                numbers = _choose(soft[:, block.start : block.stop], generator).numpy()
+                missing = numbers == len(column.categories)
+            else:
+                slot = soft[:, blocks[column.name, _kind(column)].start]
+                numbers = (_flip(slot, generator) if isinstance(column, Boolean) else slot.double()).numpy()
+                if column.missing:
+                    missing = _flip(soft[:, blocks[column.name, "missing"].start], generator).numpy()
+            table[column.name] = values_of(column, numbers, missing)
+        if self.schema.label is None and labels is not None:
+            raise InvalidValue("labels", "given", "left out: the schema's target has no classes")
+        return pd.DataFrame(table, copy=False)
+
+    def _check_names(self, frame: pd.DataFrame) -> None:
+        import pandas as pd
+
+        if not isinstance(frame, pd.DataFrame):
+            raise InvalidValue("data", type(frame).__name__, "a pandas DataFrame")
+        names = [str(name) for name in frame.columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        absent = [name for name in self.schema.names if name not in frame.columns]
+        extra = [name for name in names if name not in self.schema.names and name != self.schema.row_id]
+        problems = [
+            f"{what}: {', '.join(found)}"
+            for what, found in (
+                ("columns that appear twice", twice),
+                ("columns of the schema that the data lack", absent),
+                ("columns that the schema does not have", extra),
+            )
+            if found
+        ]
+        if problems:
+            raise SchemaError(f"The data do not fit the schema: {'; '.join(problems)}. Mend: declare or drop them.")
+
+    def _checked_labels(self, labels: Tensor | None, records: int) -> Tensor:
+        return _checked_labels(labels, records, len(self.schema.classes))
+
+
+def _checked_labels(labels: Tensor | None, records: int, classes: int) -> Tensor:
+    if labels is None:
+        raise InvalidValue("labels", None, "given: the schema has classes")
+    whole = not (labels.dtype.is_floating_point or labels.dtype.is_complex)
+    if not whole or labels.shape != (records,) or bool(((labels < 0) | (labels >= classes)).any()):
+        raise InvalidValue("labels", "something else", f"whole numbers from 0 to {classes - 1}, one per record")
+    return labels.detach().cpu().long()
+
+
+def _kind(column: Column) -> Literal["flag", "number"]:
+    return "flag" if isinstance(column, Boolean) else "number"
+
+
+def _layout(columns: Sequence[Column]) -> list[Block]:
+    blocks: list[Block] = []
+    slot = 0
+    for column in columns:
+        parts: list[tuple[Literal["number", "flag", "onehot", "missing"], int]]
+        if isinstance(column, Categorical):
+            parts = [("onehot", len(column.categories) + column.missing)]
+        else:
+            parts = [(_kind(column), 1)] + ([("missing", 1)] if column.missing else [])
+        for kind, size in parts:
+            blocks.append(Block(name=column.name, kind=kind, start=slot, stop=slot + size))
+            slot += size
+    return blocks
+
+
+def _choose(soft: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The slot of each row: the largest, or drawn in proportion (the largest where nothing is positive)."""
+    if generator is None:
+        return soft.argmax(dim=1)
+    bounds = soft.double().clamp_min_(0.0).cumsum(dim=1)
+    total = bounds[:, -1:]
+    draw = torch.rand(len(soft), 1, generator=generator, dtype=torch.float64) * total
+    drawn = (bounds <= draw).sum(dim=1).clamp_(max=soft.shape[1] - 1)
+    return torch.where(total.squeeze(1) > 0, drawn, soft.argmax(dim=1))
+
+
+def _flip(soft: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Whether each flag is set: from 0.5 on, or with the probability it holds."""
+    if generator is None:
+        return soft >= 0.5
+    return torch.rand(soft.shape, generator=generator, dtype=torch.float64) < soft.double()
+
+
+class ImageCodec:
+    """Between uint8 images and float32 tensors in [0, 1].
+
+    Attributes:
+        schema: the images'.
+        shape: (channels, height, width) of an encoded image.
+    """
+
+    def __init__(self, schema: ImageSchema) -> None:
+        if not isinstance(schema, ImageSchema):
+            raise InvalidValue("schema", type(schema).__name__, "an ImageSchema", "TableCodec is for tables.")
+        self.schema = schema
+        self.shape = (schema.channels, schema.height, schema.width)
+
+    def encode(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
+        """Images [N, H, W] (grey) or [N, H, W, C], as uint8 -> float32 [N, C, H, W]."""
+        pixels = torch.as_tensor(images)
+        if pixels.dtype != torch.uint8:
+            raise InvalidValue("dtype of images", str(pixels.dtype), "uint8, 0 to 255")
+        channels, height, width = self.shape
+        if pixels.ndim == 3 and channels == 1:
+            pixels = pixels.unsqueeze(-1)
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (height, width, channels):
+            raise SchemaError(
+                f"The images do not fit the schema: they must be [N, {height}, {width}{'' if channels == 1 else f', {channels}'}]. "
+                "Mend: resize them when they are read, or correct the schema."
+            )
+        return pixels.permute(0, 3, 1, 2).contiguous().float().div_(255.0)
+
+    def decode(self, features: Tensor) -> NDArray[np.uint8]:
+        """Float [N, C, H, W], clipped to [0, 1] -> uint8 [N, H, W] (grey) or [N, H, W, C]."""
+        if features.ndim != 4 or tuple(features.shape[1:]) != self.shape:
+            raise InvalidValue("shape of features", tuple(features.shape), f"[N, {', '.join(map(str, self.shape))}]")
+        if not torch.isfinite(features).all():
+            raise InvalidValue("features", "NaN or infinity", "finite", "Check the generator.")
+        pixels = features.detach().cpu().float().clamp(0.0, 1.0).mul_(255.0).round_().to(torch.uint8)
+        images: NDArray[np.uint8] = pixels.permute(0, 2, 3, 1).contiguous().numpy()
+        return images[..., 0] if self.schema.channels == 1 else images
+
+    def encode_labels(self, labels: Sequence[Any] | NDArray[Any]) -> Tensor:
+        """Names of classes -> their numbers, int64 [N]."""
+        numbers = {name: i for i, name in enumerate(self.schema.classes)}
+        try:
+            return torch.tensor([numbers[label] for label in np.asarray(labels).tolist()], dtype=torch.int64)
+        except (KeyError, TypeError):
+            raise SchemaError(
+                "A label is not among the schema's classes. Mend: complete the list, in the order of the labels."
+            ) from None
+
+    def decode_labels(self, labels: Tensor) -> NDArray[Any]:
+        """Numbers of classes -> their names."""
+        checked = _checked_labels(labels, len(labels), len(self.schema.classes))
+        return np.asarray(self.schema.classes).take(checked.numpy())

@@ -1,0 +1,282 @@
+"""What a column may hold: one frozen class per type, each made of public facts.
+
+>>> column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
+Numeric(name='fare', missing=False, bounds=(0.0, 500.0), scale='arcsinh')
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.errors import InvalidValue, SchemaError
+
+Category = str | int | float
+Floats = NDArray[np.float64]
+
+COLUMN_TYPES: dict[str, type[Column]] = {}
+
+SCALES: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "linear": (np.asarray, np.asarray),
+    "log": (np.log, np.exp),
+    "arcsinh": (np.arcsinh, np.sinh),
+}
+"""How a number is spread before it is mapped to [0, 1], and the way back."""
+
+UNITS = {"second": 1, "day": 86_400}
+"""What times are rounded to, in seconds."""
+
+_EPOCH = datetime(1970, 1, 1)
+_MAX_EXACT = 2**53
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Base of all columns.
+
+    Attributes:
+        name: as in the data.
+        missing: whether a record may have no value here.
+    """
+
+    name: str
+    missing: bool = False
+    type: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if "type" in cls.__dict__:
+            COLUMN_TYPES[cls.type] = cls
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidValue("column name", self.name, "a text that is not empty", "Quote it in the YAML file.")
+        if not isinstance(self.missing, bool):
+            raise InvalidValue(f"missing of column {self.name!r}", self.missing, "true or false")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without the name; what has its default is left out."""
+        fields = {f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(self) if f.name != "name"}
+        return {
+            "type": self.type,
+            **{name: _plain(value) for name, (value, default) in fields.items() if value != default},
+        }
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the usual way to normalise a frozen dataclass
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else value
+
+
+def _pair(what: str, bounds: object) -> tuple[Any, Any]:
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        raise InvalidValue(what, bounds, "[lower, upper]", "Bounds are declared, never read off the data.")
+    return bounds[0], bounds[1]
+
+
+def _number(what: str, value: object) -> float:
+    if isinstance(value, str):  # YAML 1.1 reads 1e5 as text
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise InvalidValue(what, value, "a finite number")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(Column):
+    """Base of columns whose values lie between two declared bounds."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The bounds as plain numbers; for times, seconds since 1970."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numeric(Bounded):
+    """A number between two bounds; values outside are clipped.
+
+    Attributes:
+        bounds: (lower, upper).
+        scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
+    """
+
+    type: ClassVar[str] = "numeric"
+    bounds: tuple[float, float]
+    scale: str = "linear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        what = f"bounds of column {self.name!r}"
+        lower, upper = (self._bound(what, end) for end in _pair(what, self.bounds))
+        if not lower < upper:
+            raise InvalidValue(what, [lower, upper], "[lower, upper] with lower < upper")
+        if not math.isfinite(upper - lower):
+            raise InvalidValue(what, [lower, upper], "a finite distance apart")
+        if self.scale not in SCALES:
+            raise InvalidValue(f"scale of column {self.name!r}", self.scale, f"one of {', '.join(SCALES)}")
+        if self.scale == "log" and lower <= 0:
+            raise InvalidValue(
+                what, [lower, upper], "positive for a log scale", "Use scale: arcsinh if 0 or less can occur."
+            )
+        self._set("bounds", (lower, upper))
+
+    @staticmethod
+    def _bound(what: str, value: object) -> float:
+        return float(_number(what, value))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The bounds."""
+        return self.bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integer(Numeric):
+    """A whole number between two bounds; values outside are clipped, others rounded.
+
+    Encoded in float32, it comes back exactly if the bounds are at most 2**22 apart and the scale is linear.
+    """
+
+    type: ClassVar[str] = "integer"
+
+    @staticmethod
+    def _bound(what: str, value: object) -> int:
+        number = _number(what, value)
+        if number != int(number) or abs(number) > _MAX_EXACT:
+            raise InvalidValue(what, value, f"whole numbers between -2**53 and 2**53 = {_MAX_EXACT}")
+        return int(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datetime(Bounded):
+    """A time without time zone between two bounds; values outside are clipped.
+
+    Attributes:
+        bounds: (first, last), as dates or times: `2001-01-01` or `2001-01-01 12:30:00`.
+        unit: `second` or `day`: what values are cut to, so that a column of dates comes back as dates. Encoded in
+            float32, a second is kept only if the bounds are at most 2**22 seconds (48 days) apart.
+    """
+
+    type: ClassVar[str] = "datetime"
+    bounds: tuple[datetime, datetime]
+    unit: str = "second"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        what = f"bounds of column {self.name!r}"
+        if self.unit not in UNITS:
+            raise InvalidValue(f"unit of column {self.name!r}", self.unit, f"one of {', '.join(UNITS)}")
+        first, last = (self._time(what, end) for end in _pair(what, self.bounds))
+        if not first < last:
+            raise InvalidValue(what, [str(first), str(last)], "[first, last] with first < last")
+        self._set("bounds", (first, last))
+        if any(end % UNITS[self.unit] for end in self.span):
+            raise InvalidValue(what, [str(first), str(last)], f"a whole {self.unit} each")
+
+    @staticmethod
+    def _time(what: str, value: object) -> datetime:
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = datetime.fromisoformat(value)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        if not isinstance(value, datetime) or value.tzinfo is not None:
+            raise InvalidValue(what, value, "times without time zone, as 2001-01-31 or 2001-01-31 12:30:00")
+        return value
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The bounds in seconds since 1970."""
+        first, last = ((end - _EPOCH).total_seconds() for end in self.bounds)
+        return first, last
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical(Column):
+    """One of a list of values.
+
+    Attributes:
+        categories: all of them, texts or numbers; declared, because a list read off the data would name rare values.
+        other: the category that stands for every value not on the list. Without one such a value is an error.
+    """
+
+    type: ClassVar[str] = "categorical"
+    categories: tuple[Category, ...]
+    other: Category | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set("categories", checked_categories(f"categories of column {self.name!r}", self.categories))
+        if self.other is not None:
+            if self.other not in self.categories or isinstance(self.other, bool):
+                raise InvalidValue(
+                    f"other of column {self.name!r}", self.other, "one of its categories", "Add it to the list."
+                )
+            self._set("other", self.categories[self.categories.index(self.other)])
+
+
+def checked_categories(what: str, values: object) -> tuple[Category, ...]:
+    """The list as a tuple, if it is one of distinct texts, whole numbers or numbers."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise InvalidValue(what, values, "a list that is not empty", "They are declared, never read off the data.")
+    if all(isinstance(value, str) for value in values):
+        listed: tuple[Category, ...] = tuple(values)
+    elif all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        listed = tuple(_number(what, value) for value in values)
+        if any(isinstance(value, float) for value in listed):
+            listed = tuple(float(value) for value in listed)
+    else:
+        raise InvalidValue(
+            what,
+            values,
+            "all texts or all numbers",
+            "YAML reads yes, no, null and dates as something else: quote them.",
+        )
+    twice = [value for value in dict.fromkeys(listed) if listed.count(value) > 1]
+    if twice:
+        raise InvalidValue(what, twice, "listed once each")
+    return listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boolean(Column):
+    """True or false."""
+
+    type: ClassVar[str] = "boolean"
+
+
+def column_from_dict(name: str, fields: object) -> Column:
+    """The inverse of `Column.to_dict`."""
+    if not isinstance(fields, Mapping) or "type" not in fields:
+        raise InvalidValue(f"column {name!r}", fields, "a mapping with a type", "Such as {type: boolean}.")
+    kind = fields["type"]
+    if kind not in COLUMN_TYPES:
+        raise InvalidValue(f"type of column {name!r}", kind, f"one of {', '.join(COLUMN_TYPES)}")
+    return _build(COLUMN_TYPES[kind], name, {key: value for key, value in fields.items() if key != "type"})
+
+
+def _build(cls: type[Column], name: str, fields: dict[str, Any]) -> Column:
+    declared = {f.name: f for f in dataclasses.fields(cls) if f.name != "name"}
+    unknown = [key for key in fields if key not in declared]
+    if unknown:
+        raise SchemaError(f"Column {name!r} ({cls.type}) has unknown entries {unknown}; it may have {list(declared)}.")
+    absent = [key for key, f in declared.items() if f.default is dataclasses.MISSING and key not in fields]
+    if absent:
+        raise SchemaError(
+            f"Column {name!r} ({cls.type}) lacks {', '.join(absent)}. Mend: declare them from what is publicly known, "
+            "or release them privately with `gpate schema init --schema-epsilon`."
+        )
+    return cls(name=name, **fields)

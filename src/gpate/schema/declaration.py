@@ -1,0 +1,267 @@
+"""The schema of a table or of a set of images: the YAML file and the object it becomes.
+
+Everything in a schema is public: it is written into every release. It is therefore declared, from a code book or
+common knowledge, and never read off the data. A table:
+
+```yaml
+kind: table
+description: one line about the data          # optional
+target: income                                # optional: what a classifier is to predict
+row_id: person                                # optional: names a record; neither learnt nor synthesised
+columns:
+  age:       {type: integer, bounds: [17, 90]}
+  fare:      {type: numeric, bounds: [0.5, 512], scale: log, missing: true}
+  gain:      {type: numeric, bounds: [0, 99999], scale: arcsinh}
+  job:       {type: categorical, categories: [Clerk, Cook, Other], other: Other, missing: true}
+  grade:     {type: categorical, categories: [1, 2, 3]}
+  married:   {type: boolean}
+  joined:    {type: datetime, bounds: [2001-01-01, 2024-12-31], unit: day}
+  income:    {type: categorical, categories: ["<=50K", ">50K"]}
+```
+
+- `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
+  `log` (positive bounds) or `arcsinh`.
+- `categorical`: `categories`, all texts or all numbers (quote "yes", "no", "null" and dates: YAML reads them as something
+  else), and `other`, the category that takes every value not listed; without it such a value is an error.
+- `boolean`: true/false, or 1/0, in the data.
+- `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, to which values are cut.
+- `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
+
+The order of the columns is that of the synthetic table; `row_id` is not among them. Images:
+
+```yaml
+kind: image
+height: 28
+width: 28
+channels: 1                                   # 1 (grey) or 3 (colour)
+classes: [T-shirt, Trouser, Pullover]         # optional: all texts or all numbers, in the order of the labels
+row_id: file                                  # optional
+```
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from gpate.errors import GpateError, InvalidValue, SchemaError, require_count
+from gpate.schema.columns import Boolean, Categorical, Category, Column, checked_categories, column_from_dict
+
+TODO = "TODO: fill in"
+"""What a draft holds where only a person can say; a schema with it is refused."""
+
+
+class Schema(ABC):
+    """Public facts about a record. Either a `TableSchema` or an `ImageSchema`."""
+
+    kind: ClassVar[str]
+    row_id: str | None
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[Category | bool, ...]:
+        """The values of a record's label, in the order of their numbers; empty if it has none."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: texts, numbers, lists and mappings, as in the YAML file."""
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> TableSchema | ImageSchema:
+        """The inverse of `to_dict`."""
+        if not isinstance(data, Mapping) or data.get("kind") not in ("table", "image"):
+            raise SchemaError("A schema is a mapping with kind: table or kind: image.")
+        fields = {key: value for key, value in data.items() if key != "kind"}
+        return TableSchema._from_fields(fields) if data["kind"] == "table" else ImageSchema._from_fields(fields)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> TableSchema | ImageSchema:
+        """Reads a YAML file.
+
+        Raises:
+            SchemaError: it is not there, not YAML, or not a schema; the message says which and what to do.
+        """
+        path = Path(path)
+        try:
+            data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a SafeLoader
+        except FileNotFoundError as problem:
+            raise SchemaError(f"There is no schema {path}. Mend: draft one with `gpate schema init`.") from problem
+        except OSError as problem:
+            raise SchemaError(f"The schema {path} cannot be read: {problem.strerror}.") from problem
+        except (yaml.YAMLError, UnicodeDecodeError) as problem:
+            raise SchemaError(f"The schema {path} is not valid YAML: {problem}") from problem
+        try:
+            return Schema.from_dict(data)
+        except GpateError as problem:
+            raise SchemaError(f"{path}: {problem}") from problem
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a YAML file that `load` reads back as an equal schema."""
+        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+        Path(path).write_text(text, encoding="utf-8")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice; plain YAML would keep the last one in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As the base, after a look at the keys."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for i, key in enumerate(keys) if key in keys[:i]]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _only(fields: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:
+    unknown = [key for key in fields if key not in known]
+    if unknown:
+        raise SchemaError(f"A schema of kind {kind} has no entries {unknown}; it may have {list(known)}.")
+
+
+def _optional_text(what: str, value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidValue(what, value, "a text, or left out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSchema(Schema):
+    """A table: its columns in order, the target to predict, and the column that names a record.
+
+    Attributes:
+        columns: at least one, with distinct names.
+        target: name of the column that a classifier is to predict. If it is categorical or boolean its value is the
+            record's label and no part of the features.
+        row_id: name of the column that names a record. It is not in `columns`: it is never learnt.
+        description: one line for people.
+    """
+
+    kind: ClassVar[str] = "table"
+    columns: tuple[Column, ...]
+    target: str | None = None
+    row_id: str | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        names = self.names
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if not names:
+            raise InvalidValue("columns", [], "at least one")
+        if twice:
+            raise InvalidValue("columns", twice, "declared once each")
+        _optional_text("target", self.target)
+        _optional_text("row_id", self.row_id)
+        if self.target is not None and self.target not in names:
+            raise InvalidValue("target", self.target, f"one of the columns {names}")
+        if self.row_id in names:
+            raise InvalidValue(
+                "row_id", self.row_id, "no column", "A row id names a record: take it out of columns, or drop row_id."
+            )
+        if self.label is not None and self.label.missing:
+            raise InvalidValue(
+                f"missing of the target {self.target!r}", True, "false", "Make 'missing' one of its categories."
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return [column.name for column in self.columns]
+
+    @cached_property
+    def label(self) -> Categorical | Boolean | None:
+        """The target, if it has classes."""
+        target = next((column for column in self.columns if column.name == self.target), None)
+        return target if isinstance(target, Categorical | Boolean) else None
+
+    @property
+    def classes(self) -> tuple[Category | bool, ...]:
+        """The categories of the target, or False and True; empty if there is none or it is a number."""
+        if isinstance(self.label, Categorical):
+            return self.label.categories
+        return () if self.label is None else (False, True)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The columns that become features: all but a target with classes."""
+        return tuple(column for column in self.columns if column is not self.label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in the YAML file."""
+        named = {"description": self.description, "target": self.target, "row_id": self.row_id}
+        return {
+            "kind": self.kind,
+            **{key: value for key, value in named.items() if value},
+            "columns": {column.name: column.to_dict() for column in self.columns},
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> TableSchema:
+        _only(fields, ("description", "target", "row_id", "columns"), cls.kind)
+        columns = fields.get("columns")
+        if not isinstance(columns, Mapping) or not columns:
+            raise SchemaError("A table's schema needs columns: a mapping from each name to its type.")
+        open_questions = [str(name) for name, entry in columns.items() if _unfinished(entry)]
+        if open_questions:
+            raise SchemaError(
+                f"Bounds or categories are still to be filled in for {', '.join(open_questions)}. Mend: write down what is "
+                "publicly known; read off the data they would leak. Or release them with `gpate schema init --schema-epsilon`."
+            )
+        return cls(**{**fields, "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items())})
+
+
+def _unfinished(entry: object) -> bool:
+    values = entry.values() if isinstance(entry, Mapping) else [entry]
+    return any(isinstance(value, str) and value.startswith("TODO") for value in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSchema(Schema):
+    """Images of one size, with or without classes.
+
+    Attributes:
+        height: in pixels.
+        width: in pixels.
+        channels: 1 for grey, 3 for colour.
+        classes: names of the labels 0, 1, ...; empty for images without labels.
+        row_id: what names a record, such as its file name.
+        description: one line for people.
+    """
+
+    kind: ClassVar[str] = "image"
+    height: int
+    width: int
+    channels: int = 1
+    classes: tuple[Category, ...] = ()
+    row_id: str | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        require_count("height", self.height, 1)
+        require_count("width", self.width, 1)
+        if self.channels not in (1, 3) or isinstance(self.channels, bool):
+            raise InvalidValue("channels", self.channels, "1 (grey) or 3 (colour)")
+        if self.classes != ():
+            object.__setattr__(self, "classes", checked_categories("classes", self.classes))
+        _optional_text("row_id", self.row_id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in the YAML file."""
+        named = {"classes": list(self.classes), "row_id": self.row_id, "description": self.description}
+        size = {"height": self.height, "width": self.width, "channels": self.channels}
+        return {"kind": self.kind, **size, **{key: value for key, value in named.items() if value}}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> ImageSchema:
+        _only(fields, ("description", "height", "width", "channels", "classes", "row_id"), cls.kind)
+        absent = [key for key in ("height", "width") if key not in fields]
+        if absent:
+            raise SchemaError(f"An image schema lacks {', '.join(absent)}.")
+        return cls(**fields)

@@ -1,0 +1,161 @@
+"""`gpate schema` as a person would use it: draft, fill in or release, check, encode."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpate.accounting import read_ledger
+from gpate.cli import main
+from gpate.schema import Schema, TableSchema
+from gpate.schema.codec import TableCodec
+
+SECRET = "Sekret"
+
+
+def gpate(*arguments: object) -> int:
+    """The command, in this process; its exit code."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    n = 6000
+    jobs = random.choice(["yes", "no", "a: b", 'q"', "[x]"], n).astype(object)
+    jobs[17] = SECRET
+    return pd.DataFrame(
+        {
+            "id": np.arange(n),
+            "age": random.integers(17, 90, n),
+            "fare": random.gamma(2.0, 30.0, n),
+            "job": jobs,
+            "joined_on": "2020-01-31",
+            "ok": random.random(n) < 0.5,
+        }
+    )
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def data(request: pytest.FixtureRequest, frame: pd.DataFrame, tmp_path: Path) -> Path:
+    path = tmp_path / f"data.{request.param}"
+    if request.param == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    return path
+
+
+def test_a_draft_has_names_and_types_and_nothing_else(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpate("schema", "init", data) == 0
+    text = capsys.readouterr().out
+    assert "would leak" in text
+    assert "taken to be public" in text
+    assert "age: {type: integer, bounds: 'TODO: fill in', missing: false}" in text
+    assert "fare: {type: numeric, bounds: 'TODO: fill in', missing: false}" in text
+    assert "job: {type: categorical, categories: 'TODO: fill in', missing: false}" in text
+    assert "joined_on: {type: datetime," in text
+    assert "ok: {type: boolean, missing: false}" in text
+    assert "row_id: id" in text
+    for value in (SECRET, "yes", "2020-01-31"):
+        assert value not in text
+    (tmp_path / "draft.yaml").write_text(text)
+    assert gpate("schema", "check", tmp_path / "draft.yaml") == 2
+    assert "for age, fare, job, joined_on." in capsys.readouterr().err
+
+
+def test_bounds_and_categories_can_be_released(
+    data: Path, frame: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counts are tens of sigma above the thresholds: only a false alarm, once in 100 runs, would widen a bound; the test
+    does not mind one.
+    """
+    schema, ledger = tmp_path / "s.yaml", tmp_path / "ledger.jsonl"
+    assert gpate("schema", "init", data, "-o", schema, "--schema-epsilon", "2", "--ledger", ledger) == 0
+    said = capsys.readouterr()
+    text = schema.read_text()
+    assert SECRET not in said.out + said.err + text + ledger.read_text()
+    assert "TODO" in said.err  # the dates
+    assert "at epsilon 2, delta 1e-06" in text
+    contents = read_ledger(ledger)
+    assert 1.99 < contents.spend <= 2.0
+    assert [entry.purpose for entry in contents.entries] == ["bounds", "categories"]
+    schema.write_text(text.replace("'TODO: fill in'", "[2000-01-01, 2030-01-01]").replace("unit: second", "unit: day"))
+    assert gpate("schema", "check", schema) == 0
+    assert "A valid schema" in capsys.readouterr().out
+    loaded = Schema.load(schema)
+    assert isinstance(loaded, TableSchema)
+    job = loaded.columns[2].to_dict()
+    assert job["categories"] == ["[x]", "a: b", "no", 'q"', "yes", "other"]
+    assert job["other"] == "other"
+    age = loaded.columns[0].to_dict()["bounds"]
+    assert age[0] <= 16
+    assert age[1] >= 90
+    codec = TableCodec(loaded)
+    encoded = codec.encode(frame)
+    assert int(encoded.out_of_domain[2]) == 1
+    assert codec.decode(encoded.features)["age"].tolist() == frame["age"].tolist()
+
+
+def test_check_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.yaml").write_text("{kind: image, height: 28, width: 28, classes: [a, b]}")
+    assert gpate("schema", "check", tmp_path / "s.yaml", "--json") == 0
+    assert Schema.from_dict(json.loads(capsys.readouterr().out)) == Schema.load(tmp_path / "s.yaml")
+    assert gpate("schema", "check", tmp_path / "s.yaml") == 0
+    assert "1 x 28 x 28" in capsys.readouterr().out
+
+
+def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, broken = tmp_path / "good.csv", tmp_path / "broken.csv"
+    good.write_text("a,b\n1,2\n")
+    broken.write_text("a,b\n" + "1,2\n" * 1500 + f'"{SECRET},2\n')
+    late = tmp_path / "late.csv"
+    late.write_text("a,b\n" + "1,2\n" * 1500 + f"{SECRET},2\n")
+    (tmp_path / "old").write_text("")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "no.parquet").write_text(SECRET)
+    private = ["--schema-epsilon", "1", "--ledger"]
+    for arguments, words in [
+        ([tmp_path / "none.csv"], "There is no file"),
+        ([tmp_path / "none.parquet"], "There is no file"),
+        ([tmp_path / "no.parquet"], "Parquet"),
+        ([tmp_path / "empty.csv"], "column names"),
+        ([tmp_path / "old"], "no known kind"),
+        ([good, "-o", tmp_path / "old"], "a new file"),
+        ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "folder that is there"),
+        ([good, "--schema-epsilon", "1"], "given together"),
+        ([good, "--ledger", tmp_path / "l"], "given together"),
+        ([good, *private, tmp_path / "old"], "a new file"),
+        ([good, "--schema-epsilon", "-1", "--ledger", tmp_path / "l"], "epsilon"),
+        ([broken, *private, tmp_path / "l1"], "to its end"),
+        ([late, *private, tmp_path / "l2"], "column 'a'"),
+    ]:
+        assert gpate("schema", "init", *arguments) == 2, arguments
+        said = capsys.readouterr()
+        assert words in said.err
+        assert SECRET not in said.err + said.out
+    assert gpate("schema", "check", tmp_path / "none.yaml") == 2
+
+
+def test_the_command_itself(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "gpate", "schema", "check", str(tmp_path / "none.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 2
+    assert "gpate schema init" in run.stderr
+    assert "Traceback" not in run.stderr
