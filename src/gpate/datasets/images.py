@@ -8,6 +8,8 @@ never name the file: its name may be a person's.
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -99,24 +101,27 @@ def decode(
         DataTooLarge: its header says that it is larger than the limits.
         ImageSizesDiffer: `fit` is `as_is` and it has another size.
     """
-    broken = False
+    # Ours are raised after the handlers, so that a library's own error, which may quote the file, is not chained to them.
+    fault = "not of 8 bits per channel"
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         if image.width * image.height > limits.image_pixels:
-            raise DataTooLarge(
-                f"An image has more than {limits.image_pixels} pixels. Mend: resize it, or raise Limits(image_pixels=...)."
-            )
-        if image.mode in _MODES:
+            fault = "too large"
+        elif image.mode in _MODES:
             return np.asarray(fit(image.convert("L" if shape.channels == 1 else "RGB"), shape), dtype=np.uint8)
+    except ImageSizesDiffer:
+        raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        broken = True
-    except (UnidentifiedImageError, OSError, SyntaxError, EOFError, ValueError, IndexError) as problem:
-        if isinstance(problem, DataTooLarge | ImageSizesDiffer):
-            raise
-        broken = True
+        fault = "too large"
+    except (UnidentifiedImageError, OSError, SyntaxError, EOFError, ValueError, IndexError, struct.error, zlib.error):
+        fault = "corrupt, or not an image"
+    if fault == "too large":
+        raise DataTooLarge(
+            f"An image has more than {limits.image_pixels} pixels. Mend: resize it, or raise Limits(image_pixels=...)."
+        )
     raise DataUnreadable(
-        f"An image is {'corrupt or not an image' if broken else 'not of 8 bits per channel'}. "
-        f"Mend: open all of them once with a viewer and save the bad ones anew, as one of {', '.join(FORMATS)}."
+        f"An image is {fault}. Mend: open all of them once with a viewer and save the bad ones anew, as one of "
+        f"{', '.join(FORMATS)}."
     )
 
 

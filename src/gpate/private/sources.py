@@ -193,7 +193,7 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile):
+        except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile):
             arrays = None
     elif path.stat().st_size == 0:
         raise DataEmpty(f"{path} is empty. Mend: write it anew.")
@@ -237,7 +237,7 @@ def _walked(path: Path, facts: ImageFacts) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if facts.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {facts.row_id!r}. Mend: add it, or drop row_id.")
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not facts.classes:
         return files, None, None
     if any(file.parent == path for file in files):
@@ -263,16 +263,19 @@ def _listed(path: Path, listing: Path, facts: ImageFacts) -> _Listing:
 
 
 def _class_numbers(labels: NDArray[Any], facts: ImageFacts | None, where: str) -> NDArray[np.int64]:
-    """Numbers of the classes. A text is the name of one; a number is its place, as the classes are declared."""
-    classes = [] if facts is None else [str(name) for name in facts.classes]
-    known = labels.ndim == 1
-    if known and labels.dtype.kind in "iu":
-        numbers = labels.astype(np.int64)
-        known = bool((numbers >= 0).all() and (not classes or (numbers < len(classes)).all()))
-    elif known:
-        places = {name: number for number, name in enumerate(classes)}
+    """Numbers of the classes: a label is the name of a class, or a number where the classes are numbers or not named.
+
+    Where classes have names, whole numbers are their places in the list.
+    """
+    classes = [] if facts is None else list(facts.classes)
+    numbers = np.full(labels.shape, -1, dtype=np.int64)
+    whole = labels.dtype.kind in "iu"
+    if labels.ndim == 1 and whole and all(isinstance(name, str) for name in classes):
+        numbers = np.where(labels < (len(classes) or np.inf), labels, -1).astype(np.int64)
+    elif labels.ndim == 1:
+        places = {str(name): number for number, name in enumerate(classes)}
         numbers = np.array([places.get(str(label), -1) for label in labels], dtype=np.int64)
-        known = bool((numbers >= 0).all())
+    known = labels.ndim == 1 and bool((numbers >= 0).all())
     if not known:
         declared = f"one of the declared classes {classes}" if classes else "a class number from 0 on"
         raise DataUnreadable(f"{where} has a label that is not {declared}. Mend: correct it, or declare its class.")

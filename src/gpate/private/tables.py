@@ -53,8 +53,9 @@ def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.
         return _csv(path, dtype=str if text else None, low_memory=False, **_EXACT)
     texts = _text_columns(facts)
     absent = {name: [""] if name in texts else list(MISSING) for name in _wanted(facts)}
-    types = {name: str if name in texts else float for name in _wanted(facts)}
-    options = {"usecols": _wanted(facts), "keep_default_na": False, "na_values": absent}
+    # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
+    types = {name: float if name in absent and name not in texts else str for name in names}
+    options = {"keep_default_na": False, "na_values": absent}
     try:
         return _csv(path, dtype=types, **_EXACT, **options)
     except _NotNumbers:
@@ -92,7 +93,7 @@ def typed(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> pd.DataF
     """
     if facts is None:
         return frame
-    _require(facts, [str(name) for name in frame.columns], where)
+    _require(facts, list(frame.columns), where)
     frame = frame[_wanted(facts)].copy()
     for column in facts.columns:
         values = frame[column.name]
@@ -146,7 +147,7 @@ class _NotNumbers(DataUnreadable):
     """A column that is to be read as numbers holds something else."""
 
 
-def _require(facts: TableFacts | None, names: Sequence[str], where: str) -> None:
+def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
     if facts is None:
         return
     for name in _wanted(facts):
