@@ -117,3 +117,43 @@ class SchemaError(GpateError, ValueError):
 
     The message names columns, which are public, and never a value, a row or a number of rows, which are not.
     """
+
+
+class DataError(GpateError):
+    """Base of what can be wrong with records that were brought in.
+
+    Its messages name the source (the user's own setting) and the mend. They never hold a value of a record, a row
+    number, the name of a record's file, or a count: whoever sees a log sees no more than that something was wrong.
+    """
+
+
+class DataNotFound(DataError, FileNotFoundError):
+    """A data set, or a part of it, is not where it was looked for."""
+
+
+class DataUnreadable(DataError, ValueError):
+    """A file is there but is not what it should be: another encoding, a broken image, text where numbers belong."""
+
+
+class DataEmpty(DataError, ValueError):
+    """A source holds no record at all."""
+
+
+class ColumnMissing(DataError, ValueError):
+    """A column that the schema or a setting names is not in the source."""
+
+
+class OneClassOnly(DataError, ValueError):
+    """All records have the same label, so there is nothing to tell apart."""
+
+
+class ImageSizesDiffer(DataError, ValueError):
+    """Images are not all of one size, or not of the declared one."""
+
+
+class DataTooLarge(DataError, ValueError):
+    """A source would unpack to more than the limits allow: a decompression bomb, or a limit set too low."""
+
+
+class ChecksumMismatch(DataError):
+    """What was fetched, or kept in the cache, is not what this version of gpate knows."""

@@ -257,7 +257,9 @@ def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_pa
         folder.mkdir()
         print(folder, file=server.stdin, flush=True)
         pid = int(server.stdout.readline())
-        while i % 2 and not (folder / "released").exists():  # every other time let it get going, however busy the machine
+        while (
+            i % 2 and not (folder / "released").exists()
+        ):  # every other time let it get going, however busy the machine
             time.sleep(0.001)
         time.sleep(chance.uniform(0.001, 0.03))
         os.kill(pid, signal.SIGKILL)

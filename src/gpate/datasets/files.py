@@ -1,0 +1,140 @@
+"""Where the benchmark sets are looked up: a folder of the user's, the cache, and OpenML.
+
+The folder is the environment variable `GPATE_DATA`. The cache (`GPATE_CACHE`, else `gpate` in the user's cache folder)
+keeps what was fetched and what was decoded; files in it are written whole or not at all, and are readable by their owner
+only. A fetched set is checked against a checksum of its *content*, kept in this package, before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.errors import ChecksumMismatch, DataNotFound
+
+logger = logging.getLogger(__name__)
+
+
+def data_folder() -> Path | None:
+    """The folder that `GPATE_DATA` names, or None."""
+    named = os.environ.get("GPATE_DATA")
+    return Path(named).expanduser() if named else None
+
+
+def cache_folder() -> Path:
+    """Where fetched and decoded sets are kept. It may not exist yet."""
+    named = os.environ.get("GPATE_CACHE")
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gpate"
+
+
+def find(*names: str) -> Path | None:
+    """The first of these files that is in the data folder."""
+    folder = data_folder()
+    return next((folder / name for name in names if (folder / name).exists()), None) if folder else None
+
+
+@contextlib.contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Gives a temporary path beside `target`, and moves it there if the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".part-", suffix=target.suffix)
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def file_checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def array_checksum(*arrays: NDArray[Any]) -> str:
+    """SHA-256 of the content of arrays: little-endian bytes in C order."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
+def frame_checksum(frame: pd.DataFrame) -> str:
+    """The sum, modulo 2^256, of the SHA-256 of each row's text: it does not depend on the order of the rows."""
+    texts = frame.iloc[:, 0].astype(str)
+    for name in frame.columns[1:]:
+        texts = texts + "\t" + frame[name].astype(str)
+    total = sum(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") for text in texts)
+    return f"{total % 2**256:064x}"
+
+
+def locate(
+    name: str, filename: str, *, openml_id: int, build: Callable[[Any, Path], str], checksum: str, as_frame: bool
+) -> Path:
+    """The path of a set's file: in the data folder, else in the cache, else fetched from OpenML into the cache.
+
+    Args:
+        name: the set's name, for messages.
+        filename: the file's name in the data folder and in the cache.
+        openml_id: its number at OpenML.
+        build: writes what OpenML sent to a path, and returns the checksum of its content.
+        checksum: what that must be.
+        as_frame: whether to ask for a data frame.
+
+    Raises:
+        DataNotFound: it is in neither place and OpenML cannot be reached.
+        ChecksumMismatch: OpenML sent, or the cache holds, something else.
+    """
+    found = find(filename)
+    if found:
+        return found
+    cached = cache_folder() / filename
+    note = cached.with_name(filename + ".sha256")
+    if cached.exists() and note.exists():
+        if file_checksum(cached) == note.read_text().strip():
+            return cached
+        raise ChecksumMismatch(f"The cached file {cached} has changed since it was fetched. Mend: delete it.")
+    bunch = _fetched(name, filename, openml_id, as_frame)
+    with written_whole(cached) as part:
+        if build(bunch, part) != checksum:
+            raise ChecksumMismatch(
+                f"OpenML's data set {openml_id} is not the {name} that this version knows. "
+                f"Mend: put {filename} into a folder and name the folder in GPATE_DATA."
+            )
+        with written_whole(note) as text:
+            text.write_text(file_checksum(part) + "\n")
+    return cached
+
+
+def not_found(name: str, wanted: str, tried: str) -> DataNotFound:
+    """The error that says every way to get a set."""
+    folder = data_folder()
+    where = f"It is not in GPATE_DATA ({folder})" if folder else "GPATE_DATA is not set"
+    return DataNotFound(f"{name} was not found. {where}. {tried} Mend: put {wanted} into a folder, and set GPATE_DATA.")
+
+
+def _fetched(name: str, filename: str, openml_id: int, as_frame: bool) -> Any:
+    from sklearn.datasets import fetch_openml  # type: ignore[import-untyped,unused-ignore]
+
+    logger.info("fetching %s from OpenML (data set %d)", name, openml_id)
+    try:
+        return fetch_openml(
+            data_id=openml_id, as_frame=as_frame, parser="auto", data_home=cache_folder() / "openml", n_retries=1
+        )
+    except (OSError, ValueError) as problem:
+        reason = type(problem).__name__
+    tried = f"OpenML (data set {openml_id}) could not be reached either ({reason}): try again with a network."
+    raise not_found(name, filename, tried)

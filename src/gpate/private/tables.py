@@ -1,0 +1,173 @@
+"""Tables from files: .csv and .parquet to data frames, with the types that the schema declares.
+
+A CSV file has no types. With a schema they are the declared ones: text for categories that are texts (so that `007` stays
+`007` and the category `None` stays a category), numbers for numbers. Without one pandas guesses, by looking at all rows;
+`gpate.private.fingerprint` makes sure that the guess does not reach the partition.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+import pyarrow.parquet  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.errors import ColumnMissing, DataEmpty, DataError, DataUnreadable
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+"""How a missing number may be written in a .csv file; a missing text is an empty cell."""
+_EXACT: dict[str, Any] = {}
+"""A number must become the same bits whether pandas reads it or Python: both round correctly, pandas since 3.1."""
+if tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1):
+    _EXACT["float_precision"] = "round_trip"
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+class TableFacts(Protocol):
+    """What is asked of a table's schema: `gpate.schema.TableSchema` has it."""
+
+    @property
+    def columns(self) -> Sequence[Any]: ...  # noqa: D102
+    @property
+    def target(self) -> str | None: ...  # noqa: D102
+    @property
+    def row_id(self) -> str | None: ...  # noqa: D102
+
+
+def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.DataFrame:
+    """A UTF-8 file with commas and one line of names.
+
+    Args:
+        path: the file.
+        facts: the schema; columns it does not name are left out.
+        text: without a schema, read every column as text.
+    """
+    names = list(_csv(path, nrows=0, dtype=str).columns)
+    _require(facts, names, str(path))
+    if facts is None:
+        return _csv(path, dtype=str if text else None, low_memory=False, **_EXACT)
+    texts = _text_columns(facts)
+    absent = {name: [""] if name in texts else list(MISSING) for name in _wanted(facts)}
+    # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
+    types = {name: float if name in absent and name not in texts else str for name in names}
+    options = {"keep_default_na": False, "na_values": absent}
+    try:
+        return _csv(path, dtype=types, **_EXACT, **options)
+    except _NotNumbers:
+        pass  # text where numbers belong: `typed` finds out in which column
+    return _csv(path, dtype=dict.fromkeys(types, str), **options)
+
+
+def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
+    """A parquet file; columns that the schema does not name are left out."""
+    frame = names = None
+    try:
+        names = pyarrow.parquet.read_schema(path).names
+    except (OSError, ValueError):  # pyarrow's errors are among these
+        if path.stat().st_size == 0:
+            names = []
+    if names == []:
+        raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
+    if names is not None:
+        _require(facts, names, str(path))
+        try:
+            frame = pd.read_parquet(path, columns=None if facts is None else _wanted(facts))
+        except (OSError, ValueError):
+            frame = None
+    if frame is None:
+        raise DataUnreadable(f"{path} is not a parquet file, or is cut short. Mend: write it anew.")
+    return frame
+
+
+def typed(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> pd.DataFrame:
+    """The declared columns, in the declared order; numbers that came as text become numbers.
+
+    Raises:
+        ColumnMissing: a declared column is not there.
+        DataUnreadable: a column of numbers holds something else.
+    """
+    if facts is None:
+        return frame
+    _require(facts, list(frame.columns), where)
+    frame = frame[_wanted(facts)].copy()
+    for column in facts.columns:
+        values = frame[column.name]
+        if pd.api.types.is_numeric_dtype(values.dtype) or not (_is_number(column) or column.type == "boolean"):
+            continue
+        numbers = _numbers(values, truth=column.type == "boolean")
+        if numbers is None:
+            what = "true or false" if column.type == "boolean" else "numbers"
+            raise DataUnreadable(
+                f"Column {column.name!r} of {where} is declared as {what} but holds something else. Mend: correct the "
+                "values, leave unknown ones empty, or declare it as categorical."
+            )
+        frame[column.name] = numbers
+    return frame
+
+
+def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
+    """Each value by itself as a number, NaN where it is missing; None if one of them is no number."""
+    cells = values.to_numpy(dtype=object, na_value=np.nan)
+    if truth:
+        cells = np.array([_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells])
+    try:
+        numbers = cells.astype(np.float64)  # Python's own float(): rounds correctly, whatever the other values are
+    except (ValueError, TypeError):
+        return None
+    return None if truth and not np.isin(numbers[~np.isnan(numbers)], (0.0, 1.0)).all() else numbers
+
+
+def _csv(path: Path, **options: Any) -> pd.DataFrame:
+    """The reader of pandas, with errors that quote nothing."""
+    error: DataError
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more fields in a line than names
+            return pd.read_csv(path, encoding="utf-8", index_col=False, **options)
+    except UnicodeDecodeError:
+        error = DataUnreadable(f"{path} is not UTF-8. Mend: save it as UTF-8, for example with `iconv -t UTF-8`.")
+    except pd.errors.EmptyDataError:
+        error = DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
+    except (pd.errors.ParserError, pd.errors.ParserWarning, OSError):
+        error = DataUnreadable(
+            f"{path} is not a table with commas between values and the same number of them in each line. Mend: quote "
+            "texts that hold commas or line ends, and put the names of the columns into the first line."
+        )
+    except ValueError:
+        error = _NotNumbers(f"{path} holds text where numbers belong. Mend: correct it, or declare it categorical.")
+    raise error
+
+
+class _NotNumbers(DataUnreadable):
+    """A column that is to be read as numbers holds something else."""
+
+
+def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
+    if facts is None:
+        return
+    for name in _wanted(facts):
+        if name not in names:
+            # The names that *are* there stay unsaid: without a header line they would be a record.
+            what = "target" if name == facts.target else "row id" if name == facts.row_id else "declared"
+            raise ColumnMissing(
+                f"{where} has no column {name!r} ({what}). Mend: name it in the first line, or correct the schema."
+            )
+
+
+def _wanted(facts: TableFacts) -> list[str]:
+    return [*(column.name for column in facts.columns), *([facts.row_id] if facts.row_id else [])]
+
+
+def _is_number(column: Any) -> bool:
+    if column.type == "categorical":
+        return not any(isinstance(value, str) for value in column.categories)
+    return column.type in ("numeric", "integer")
+
+
+def _text_columns(facts: TableFacts) -> set[str]:
+    return set(_wanted(facts)) - {column.name for column in facts.columns if _is_number(column)}
