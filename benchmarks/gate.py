@@ -53,7 +53,8 @@ def aggregation(teachers: int) -> dict[str, float | int | str]:
         torch.bmm(x.transpose(0, 1), projection)
 
     def decided() -> None:
-        aggregator.decide(aggregator.count_votes(Sensitive(x), projection), projection, gate)
+        winners = aggregator.elect(aggregator.count_votes(Sensitive(x), projection), gate)
+        aggregator.change(winners.value, projection, samples=SAMPLES)
 
     def whole() -> None:
         aggregator(Sensitive(x), gate, samples=SAMPLES, dims=DIMS, generator=generator)

@@ -324,7 +324,7 @@ ORDERED = [
     [GNMax(sigma=1000.0, bins=10, count=20_000), NoisyMaxThreshold(sigma=3000.0, count=40_000)],
     [Gaussian(sigma=0.5)],
     [DiscreteGaussian(sigma=5.0, grid=grid_for(5.0), count=10)],
-    [Laplace(scale=20.0, grid=1.0, count=5)],
+    [Laplace(scale=20.0, grid=1.0, count=50)],
     [Laplace(scale=20.0, grid=1.0, count=5), Gaussian(sigma=4.0)],
 ]
 
@@ -359,7 +359,7 @@ def test_the_automatic_accountant_is_the_tightest(case: Case) -> None:
                 assert profile(case, chosen)(0.5) <= profile(case, name)(0.5) * (1 + BELOW) + FLOOR, name
     else:
         assert any(isinstance(event, Laplace) for event in case.events)
-        assert profile(case, chosen)(0.5) < 1.7 * case.delta(0.5)
+        assert profile(case, chosen)(0.5) <= 2.5 * case.delta(0.5)
 
 
 # --- profiles are profiles ---

@@ -82,6 +82,7 @@ class LedgerContents:
     sealed: bool
     torn: bool
     size: int
+    chains: tuple[str, ...]
 
     @property
     def tally(self) -> Tally:
@@ -136,12 +137,14 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
             f"{path} holds no whole line, so nothing was released on it. Mend: remove it and start anew."
         )
     chain, header, sealed = _GENESIS, None, False
+    chains: list[str] = []
     entries: list[Entry] = []
     for number, line in enumerate(lines):
         start = len(_OPENING) + _HEX
         body = b"{" + line[start + 2 :]
         stated = line[len(_OPENING) : start]
         chain = _chain(chain, body)
+        chains.append(chain)
         if not line.startswith(_OPENING) or stated != chain.encode() or line[start : start + 2] != b'",' or sealed:
             raise LedgerCorrupt(
                 f"{path}, line {number + 1}: it does not follow from the line before. The file was edited, or lines were removed "
@@ -165,7 +168,9 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
             f"{path} ends at line {last.line}, but its certificate says line {head.line} and another hash. "
             "Mend: restore the ledger that belongs to this release."
         )
-    return LedgerContents(header=header, entries=tuple(entries), head=last, sealed=sealed, torn=torn, size=whole)
+    return LedgerContents(
+        header=header, entries=tuple(entries), head=last, sealed=sealed, torn=torn, size=whole, chains=tuple(chains)
+    )
 
 
 def _header(path: Path, content: dict[str, Any]) -> Header:
@@ -194,7 +199,8 @@ class Ledger:
         self._descriptor = descriptor
         self._entries: list[Entry] = []
         self._tally: Tally = {}
-        self._chain, self._lines, self._size = _GENESIS, 0, 0
+        self._chains: list[str] = []
+        self._size = 0
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Header) -> Self:
@@ -237,7 +243,7 @@ class Ledger:
             ledger.close()
             raise
         ledger._entries, ledger._tally = list(contents.entries), contents.tally
-        ledger._chain, ledger._lines, ledger._size = contents.head.chain, contents.head.line, contents.size
+        ledger._chains, ledger._size = list(contents.chains), contents.size
         ledger.sealed = contents.sealed
         return ledger
 
@@ -266,7 +272,11 @@ class Ledger:
     @property
     def head(self) -> Receipt:
         """The last line."""
-        return Receipt(line=self._lines, chain=self._chain)
+        return Receipt(line=len(self._chains), chain=self._chains[-1])
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Whether this ledger has that line."""
+        return 0 < receipt.line <= len(self._chains) and self._chains[receipt.line - 1] == receipt.chain
 
     def append(self, event: Event, *, purpose: str) -> Receipt:
         """Writes one paid event and returns once it is on disk. No check is made here: that is the gate's."""
@@ -308,10 +318,10 @@ class Ledger:
 
     def _write(self, content: dict[str, Any]) -> Receipt:
         body = _body(content)
-        chain = _chain(self._chain, body)
+        chain = _chain(self._chains[-1] if self._chains else _GENESIS, body)
         if self.durable:
             self._append_durably(_line(chain, body))
-        self._chain, self._lines = chain, self._lines + 1
+        self._chains.append(chain)
         return self.head
 
     def _append_durably(self, line: bytes) -> None:

@@ -6,7 +6,7 @@ from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.sums import NoisyCounts, NoisySum, Records
 from gpate.boundary.types import Released, Sensitive
-from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator
+from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
 __all__ = [
     "ABSTAIN",
@@ -23,6 +23,7 @@ __all__ = [
     "NoisyCategories",
     "NoisyCounts",
     "NoisySum",
+    "PlainMean",
     "PublishedEpsilon",
     "Records",
     "Released",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,10 @@ from gpate.accounting import Budget, Event, Header, Laplace, Ledger, Receipt, Sm
 from gpate.accounting.budget import merged
 from gpate.accounting.events import GaussianNoise
 from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
-from gpate.errors import BudgetExceeded, InvalidValue, VoucherSpent, require_positive
+from gpate.boundary.types import Released
+from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch, VoucherSpent, require_positive
+
+T = TypeVar("T")
 
 
 class Voucher:
@@ -177,6 +180,18 @@ class Gate:
         self.check(event)
         receipt = self.ledger.append(event, purpose=purpose)
         return Voucher(event, receipt, self._noise)
+
+    def recall(self, value: T, receipts: tuple[Receipt, ...]) -> Released[T]:
+        """A value that was released before a stop, with the lines that paid for it: it need not be paid for again.
+
+        Raises:
+            LedgerMismatch: this ledger has no such lines.
+        """
+        if not all(self.ledger.holds(receipt) for receipt in receipts):
+            raise LedgerMismatch(
+                "A released value names lines that this ledger does not have. Mend: resume with the run's own ledger."
+            )
+        return Released(value, receipts=receipts)
 
     def close(self) -> None:
         """Lets go of the ledger."""

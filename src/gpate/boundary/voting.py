@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import GNMax, NoisyMaxThreshold, Receipt
+from gpate.accounting import GNMax, NoisyMaxThreshold, NonPrivate, Receipt
 from gpate.boundary.dependent import DataDependentSpend
 from gpate.boundary.gate import Gate
 from gpate.boundary.types import Released, Sensitive, opened
@@ -105,6 +105,11 @@ class ConfidentGNMaxAggregator:
         require_positive("threshold_sigma", self.threshold_sigma)
         require_positive("vote_sigma", self.vote_sigma)
 
+    def events(self, gate: Gate, *, queries: int, bins: int) -> tuple[NoisyMaxThreshold, GNMax]:
+        """The most that so many queries can cost: every threshold, and every vote."""
+        ask = NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries, grid=gate.grid(self.threshold_sigma))
+        return ask, GNMaxAggregator(vote_sigma=self.vote_sigma).event(gate, bins=bins, count=queries)
+
     def __call__(
         self, votes: Sensitive[NDArray[np.int64]], gate: Gate, *, dependent: DataDependentSpend | None = None
     ) -> Released[Winners]:
@@ -121,8 +126,8 @@ class ConfidentGNMaxAggregator:
         counts = opened(votes)
         queries, bins = counts.shape
         gnmax = GNMaxAggregator(vote_sigma=self.vote_sigma)
-        ask = NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries, grid=gate.grid(self.threshold_sigma))
-        gate.check(ask, gnmax.event(gate, bins=bins, count=queries))
+        ask, answers = self.events(gate, queries=queries, bins=bins)
+        gate.check(ask, answers)
         voucher = gate.pay(ask, purpose="threshold")
         passed = voucher.perturb(counts.max(axis=1)) >= self.threshold * self.teachers
         winners = np.full(queries, ABSTAIN, dtype=np.int64)
@@ -223,30 +228,23 @@ class DPGradAgg:
         flat = ballots.add_(first_bin).flatten()
         return torch.bincount(flat, minlength=samples * coordinates * self.bins).view(samples, coordinates, self.bins)
 
-    def decide(
-        self,
-        votes: Sensitive[Tensor],
-        projection: Tensor | None,
-        gate: Gate,
-        *,
-        dependent: DataDependentSpend | None = None,
-    ) -> Released[Tensor]:
-        """Votes of the whole ensemble -> the aggregated gradient [samples, dims]."""
+    def elect(
+        self, votes: Sensitive[Tensor], gate: Gate, *, dependent: DataDependentSpend | None = None
+    ) -> Released[Winners]:
+        """Votes of the whole ensemble -> the winning bin, or ABSTAIN, of every query: [samples * coordinates]."""
         counts = opened(votes)
-        samples, coordinates, bins = counts.shape
-        flat = counts.reshape(-1, bins)
+        flat = counts.reshape(-1, counts.shape[-1])
         if bool((flat.sum(1) != self.teachers).any()):
             raise InvalidValue("votes", "a histogram", f"complete: {self.teachers} teachers, each voting once")
-        winners = self.aggregator(Sensitive(flat.cpu().numpy()), gate, dependent=dependent)
-        values = winners.map(lambda w: np.append(self.ballots.midpoints(), 0.0)[w])  # ABSTAIN = -1 picks the zero
+        return self.aggregator(Sensitive(flat.cpu().numpy()), gate, dependent=dependent)
 
-        def back_projected(u: NDArray[np.float64]) -> Tensor:
-            grid = torch.from_numpy(u).view(samples, coordinates, 1)
-            if projection is None:
-                return grid.squeeze(-1).to(device=counts.device, dtype=torch.get_default_dtype())
-            return torch.bmm(projection, grid.to(device=projection.device, dtype=projection.dtype)).squeeze(-1)
-
-        return values.map(back_projected)
+    def change(self, winners: Winners, projection: Tensor | None, *, samples: int) -> Tensor:
+        """The change that the winners stand for, projected back: [samples, dims]. Post-processing."""
+        midpoints = np.append(self.ballots.midpoints(), 0.0)  # ABSTAIN = -1 picks the zero
+        u = torch.from_numpy(midpoints[winners]).view(samples, -1, 1)
+        if projection is None:
+            return u.squeeze(-1).to(torch.get_default_dtype())
+        return torch.bmm(projection, u.to(projection)).squeeze(-1)
 
     def __call__(
         self,
@@ -260,5 +258,21 @@ class DPGradAgg:
     ) -> Released[Tensor]:
         """Algorithm 2, line by line: project, clip and bin, vote, decide, project back."""
         projection = self.projection(samples, dims, generator=generator)
-        votes = self.count_votes(gradients, projection)
-        return self.decide(votes, projection, gate, dependent=dependent)
+        winners = self.elect(self.count_votes(gradients, projection), gate, dependent=dependent)
+        return winners.map(lambda chosen: self.change(chosen, projection, samples=samples))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainMean:
+    """The teachers' mean gradient, without noise: for the paper's nonprivate runs. Epsilon is infinite from here on."""
+
+    event: NonPrivate
+
+    def __call__(self, gradients: Iterable[Sensitive[Tensor]], gate: Gate) -> Released[Tensor]:
+        """Gradients in chunks [teachers, samples, dims] -> their mean [samples, dims]."""
+        voucher = gate.pay(self.event, purpose="nonprivate mean")
+        total, teachers = torch.zeros(()), 0
+        for chunk in gradients:
+            gradient = opened(chunk)
+            total, teachers = total.to(gradient.device) + gradient.sum(0), teachers + len(gradient)
+        return Released(total / teachers, receipts=(voucher.receipt,))

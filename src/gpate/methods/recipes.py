@@ -1,0 +1,292 @@
+"""Recipes: named sets of settings, each stating where its numbers are from.
+
+Settings fall in three groups: what defines the mechanism, what defines student and teachers, and what only affects
+speed. `resolve` finds the recipe for a data set and epsilon; `Settings.changed` applies `--set key=value`.
+
+    >>> resolve("paper", dataset="mnist", epsilon=1.0).mechanism.teachers
+    4000
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
+from gpate.boundary import DPGradAgg
+from gpate.errors import InvalidValue, require_count, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """What defines the mechanism: everything the guarantee depends on, and what is asked.
+
+    Attributes:
+        teachers: n; None lets the recipe choose it from the noisy number of records.
+        samples: m, records of the student voted on in one iteration.
+        projected_dims: k; None votes on every coordinate.
+        clip: c.
+        bins: B.
+        threshold: T, as a share of the teachers.
+        threshold_sigma: sigma_1.
+        vote_sigma: sigma_2.
+        counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
+            likely.
+        accountant: decides when the budget is spent; `auto` is exact, `rdp-paper` is the paper's.
+        noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
+    """
+
+    teachers: int | None = 4000
+    samples: int = 15
+    projected_dims: int | None = 10
+    clip: float = 1e-4
+    bins: int = 10
+    threshold: float = 0.5
+    threshold_sigma: float = 3000.0
+    vote_sigma: float = 1000.0
+    counts_epsilon: float = 0.0
+    accountant: str = "auto"
+    noiseless: bool = False
+
+    def aggregator(self) -> DPGradAgg:
+        """The paper's Algorithm 2 with these numbers."""
+        if self.teachers is None:
+            raise InvalidValue("teachers", None, "chosen before the vote")
+        return DPGradAgg(
+            teachers=self.teachers,
+            projected_dims=self.projected_dims,
+            clip=self.clip,
+            bins=self.bins,
+            threshold=self.threshold,
+            threshold_sigma=self.threshold_sigma,
+            vote_sigma=self.vote_sigma,
+        )
+
+    def iteration(self, dims: int) -> list[Event]:
+        """The most that one iteration can cost."""
+        queries = self.samples * (self.projected_dims or dims)
+        return [
+            NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries),
+            GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What defines the student and its teachers.
+
+    Attributes:
+        teacher: `paper` (appendix E) or `official` (the authors' code).
+        teacher_batch: real records per teacher and iteration.
+        saturating: the paper's equation 1; otherwise the usual non-saturating loss.
+        learning_rate: Adam's, of student and teachers.
+        latent: length of the latent vector.
+        iterations: at most this many; None until the budget is spent.
+    """
+
+    teacher: str = "official"
+    teacher_batch: int = 15
+    saturating: bool = True
+    learning_rate: float = 1e-3
+    latent: int = 50
+    iterations: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """What changes speed only.
+
+    Attributes:
+        device: `auto`, `cpu` or `cuda`.
+        chunk: teachers at a time; None plans it from the memory there is.
+        checkpoint_seconds: how often the private state is written, so that a resumed run has less to do again.
+    """
+
+    device: str = "auto"
+    chunk: int | None = None
+    checkpoint_seconds: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A recipe: all settings of a run, by name.
+
+    Attributes:
+        recipe: its name.
+        source: where its numbers are from.
+        mechanism: what the guarantee depends on.
+        training: student and teachers.
+        speed: nothing but speed.
+    """
+
+    recipe: str
+    source: str
+    mechanism: Mechanism = field(default_factory=Mechanism)
+    training: Training = field(default_factory=Training)
+    speed: Speed = field(default_factory=Speed)
+
+    def changed(self, changes: Mapping[str, Any]) -> Settings:
+        """With some settings changed by their name; a text is read as JSON where it is JSON."""
+        groups: dict[str, dict[str, Any]] = {"mechanism": {}, "training": {}, "speed": {}}
+        known = {f.name: group for group in groups for f in dataclasses.fields(getattr(self, group))}
+        for name, value in changes.items():
+            if name not in known:
+                raise InvalidValue("setting", name, f"one of {', '.join(known)}")
+            groups[known[name]][name] = _read(value) if isinstance(value, str) else value
+        new = {group: dataclasses.replace(getattr(self, group), **values) for group, values in groups.items()}
+        name = self.recipe + (", changed" if changes and not self.recipe.endswith("changed") else "")
+        return dataclasses.replace(self, recipe=name, **new)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """The inverse of `to_json`."""
+        return cls(
+            recipe=data["recipe"],
+            source=data["source"],
+            mechanism=Mechanism(**data["mechanism"]),
+            training=Training(**data["training"]),
+            speed=Speed(**data["speed"]),
+        )
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text.lower() if text in ("True", "False", "None") else text) if text != "None" else None
+    except json.JSONDecodeError:
+        return text
+
+
+_EPS1 = Mechanism(teachers=4000, samples=15, threshold_sigma=3000.0, vote_sigma=1000.0)
+_EPS10 = Mechanism(teachers=2000, samples=30, threshold_sigma=600.0, vote_sigma=100.0)
+_APPENDIX = "G-PATE appendix E"
+_CELEBA = f"{_APPENDIX} for MNIST: the paper gives no numbers of its own for CelebA"
+
+
+def _image(name: str, source: str, mechanism: Mechanism) -> Settings:
+    return Settings(recipe=name, source=source, mechanism=mechanism, training=Training(teacher_batch=mechanism.samples))
+
+
+RECIPES: dict[str, Settings] = {
+    settings.recipe: settings
+    for settings in (
+        _image("paper-mnist-eps1", f"{_APPENDIX}; B from table 4", dataclasses.replace(_EPS1, bins=5)),
+        _image("paper-mnist-eps10", f"{_APPENDIX}; B from table 4", dataclasses.replace(_EPS10, bins=5)),
+        _image("paper-fashion-eps1", f"{_APPENDIX}; c and B from table 4", dataclasses.replace(_EPS1, clip=5e-5)),
+        _image("paper-fashion-eps10", f"{_APPENDIX}; c and B from table 4", dataclasses.replace(_EPS10, clip=5e-5)),
+        _image("paper-celeba-eps1", _CELEBA, _EPS1),
+        _image("paper-celeba-eps10", _CELEBA, _EPS10),
+        Settings(
+            recipe="paper-credit-eps1",
+            source=f"{_APPENDIX}; k and the class counts' epsilon from section 5",
+            mechanism=Mechanism(
+                teachers=2100,
+                samples=32,
+                projected_dims=5,
+                threshold_sigma=1500.0,
+                vote_sigma=600.0,
+                counts_epsilon=0.01,
+            ),
+            training=Training(teacher_batch=32),
+        ),
+        Settings(
+            recipe="paper",
+            source="the paper's ratios (section 5 and appendix E), scaled to the noisy number of records",
+            mechanism=Mechanism(teachers=None, counts_epsilon=0.01),
+        ),
+        Settings(
+            recipe="nonprivate",
+            source="G-PATE appendix C: 10 teachers and no noise",
+            mechanism=Mechanism(teachers=10, samples=64, noiseless=True),
+            training=Training(teacher_batch=64, saturating=False, iterations=2000),
+        ),
+    )
+}
+
+_FAMILIES = {"mnist": "mnist", "fashion-mnist": "fashion", "credit": "credit"}
+_FEWEST = 30
+"""Iterations that a scaled recipe makes room for."""
+
+
+def resolve(recipe: str, *, dataset: str | None, epsilon: float) -> Settings:
+    """The settings for a recipe's name; `paper` picks the paper's own numbers where it has any.
+
+    Args:
+        recipe: a name in RECIPES.
+        dataset: a benchmark set's name, if it is one.
+        epsilon: the whole budget; the paper has numbers for 1 and 10, and the nearer ones are taken.
+    """
+    if recipe not in RECIPES:
+        raise InvalidValue("recipe", recipe, f"one of {', '.join(RECIPES)}")
+    if recipe == "paper" and dataset is not None:
+        family = "celeba" if dataset.startswith("celeba") else _FAMILIES.get(dataset)
+        nearest = "eps1" if epsilon < math.sqrt(10) or family == "credit" else "eps10"
+        return RECIPES.get(f"paper-{family}-{nearest}", RECIPES["paper"])
+    return RECIPES[recipe]
+
+
+def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> tuple[Settings, list[str]]:
+    """Fills in teachers and noise from the noisy number of records, by the paper's ratios.
+
+    15 records a teacher and noise of 3/4 and 1/4 of the teachers at small epsilon, 30 and 3/10 and 1/20 at large. On
+    few records that noise buys few or no iterations; then it is raised, its ratio kept, until some fit.
+
+    Returns:
+        The settings, and warnings for the user.
+    """
+    mechanism = settings.mechanism
+    if mechanism.teachers is not None:
+        return settings, []
+    small = budget.epsilon < math.sqrt(10)
+    per_teacher, first, second = (15, 0.75, 0.25) if small else (30, 0.3, 0.05)
+    teachers = int(min(4000, max(10, round(max(records, 1.0) / per_teacher))))
+    mechanism = dataclasses.replace(
+        mechanism, teachers=teachers, threshold_sigma=max(1.0, first * teachers), vote_sigma=max(1.0, second * teachers)
+    )
+    warnings = []
+    wanted = min(_FEWEST, settings.training.iterations or _FEWEST)
+    room = budget.fits(mechanism.iteration(dims))
+    if room < wanted:
+        plan = [dataclasses.replace(event, count=event.count * wanted) for event in mechanism.iteration(dims)]
+        raised = calibrate(plan, budget)
+        sigmas = [float(getattr(event, "sigma")) for event in raised]  # noqa: B009 - Event has no sigma of its own
+        mechanism = dataclasses.replace(mechanism, threshold_sigma=sigmas[0], vote_sigma=sigmas[1])
+        warnings.append(
+            f"By the paper's ratios about {teachers} teachers would answer {room} iterations at epsilon {budget.epsilon:g}. "
+            f"The noise was raised to vote_sigma {sigmas[1]:.3g} so that {wanted} fit; with so few teachers votes are mostly noise."
+        )
+    training = dataclasses.replace(settings.training, teacher_batch=per_teacher)
+    return dataclasses.replace(settings, mechanism=mechanism, training=training), warnings
+
+
+def quick(settings: Settings) -> Settings:
+    """A try-out: few iterations, few samples. Same guarantee, less of everything."""
+    changes: dict[str, Any] = {
+        "iterations": min(20, settings.training.iterations or 20),
+        "samples": min(8, settings.mechanism.samples),
+    }
+    if settings.mechanism.teachers is not None:
+        changes["teachers"] = min(settings.mechanism.teachers, 200)
+    return settings.changed(changes)
+
+
+def check(settings: Settings) -> None:
+    """Raises for settings that no run could have."""
+    mechanism, training = settings.mechanism, settings.training
+    require_count("samples", mechanism.samples, 1)
+    require_count("teacher_batch", training.teacher_batch, 2, "Batch normalisation needs two records.")
+    require_count("latent", training.latent, 1)
+    require_positive("learning_rate", training.learning_rate)
+    if training.iterations is not None:
+        require_count("iterations", training.iterations, 1)
+    if mechanism.counts_epsilon:
+        require_positive("counts_epsilon", mechanism.counts_epsilon)
+    if mechanism.teachers is not None:
+        mechanism.aggregator()

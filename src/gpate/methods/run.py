@@ -1,0 +1,163 @@
+"""The run folder and what makes a run resumable.
+
+`private/` (mode 0700) holds the run's settings, the partition key, the journal of answers, statistics and
+checkpoints; `release/` holds the ledger from the first moment, and in the end the bundle.
+
+**Resuming without paying twice.** Every answer of the gate is written to the journal, with its receipts, before it is
+used. A resumed run loads the last checkpoint, trains its teachers again over the iterations since then (their
+minibatches come from named streams, so they are the same), and takes the answers of those iterations from the journal
+instead of asking again. Only an answer that was paid for but not yet in the journal when the process died is lost; it
+stays paid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gpate.accounting import Receipt
+from gpate.errors import GpateError, InvalidValue
+
+
+class RunFolderError(GpateError):
+    """A run folder is in the way, is not one, or does not fit what is asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What one iteration's vote gave: public, and paid for."""
+
+    winners: NDArray[np.int64]
+    receipts: tuple[Receipt, ...]
+
+
+class RunFolder:
+    """A run on disk. `create` makes a new one, `open` goes on with one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.private = path / "private"
+        self.release = path / "release"
+        self.ledger = self.release / "ledger.jsonl"
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """A new folder; one that holds anything already is refused."""
+        folder = cls(Path(path))
+        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+            raise RunFolderError(
+                f"{folder.path} exists already. Mend: choose another --out, or `gpate fit --resume {folder.path}`."
+            )
+        folder.private.mkdir(parents=True, mode=0o700)
+        folder.private.chmod(0o700)
+        folder.release.mkdir()
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The folder of an earlier run."""
+        folder = cls(Path(path))
+        if not (folder.private / "run.json").exists():
+            raise RunFolderError(
+                f"{folder.path} is not the folder of a run that can be resumed. Mend: give the folder that --out named."
+            )
+        return folder
+
+    @property
+    def finished(self) -> bool:
+        """Whether its release was written."""
+        return (self.release / "certificate.json").exists()
+
+    def save_plan(self, plan: Mapping[str, Any]) -> None:
+        """What the run is; written once, before anything is spent."""
+        self.write_json("run.json", plan)
+
+    def plan(self) -> dict[str, Any]:
+        """What the run is."""
+        return self.read_json("run.json")
+
+    def record(self, answer: Answer) -> None:
+        """Adds an answer to the journal, on disk before it is used."""
+        line = {"winners": answer.winners.tolist(), "receipts": [[r.line, r.chain] for r in answer.receipts]}
+        with (self.private / "answers.jsonl").open("a") as journal:
+            journal.write(json.dumps(line) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+
+    def answers(self) -> list[Answer]:
+        """The journal; a torn last line is left out, and cut off so that the next one starts clean."""
+        path = self.private / "answers.jsonl"
+        if not path.exists():
+            return []
+        raw = path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):
+            os.truncate(path, len(whole))
+        found = []
+        for line in whole.splitlines():
+            data = json.loads(line)
+            receipts = tuple(Receipt(line=number, chain=chain) for number, chain in data["receipts"])
+            found.append(Answer(winners=np.array(data["winners"], dtype=np.int64), receipts=receipts))
+        return found
+
+    def note(self, statistics: Mapping[str, Any]) -> None:
+        """One line of statistics. They may be private: they stay in private/."""
+        with (self.private / "stats.jsonl").open("a") as out:
+            out.write(json.dumps(statistics) + "\n")
+
+    def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor]) -> None:
+        """Replaces the checkpoint, all or nothing."""
+        path = self.private / "checkpoint.safetensors"
+        temporary = path.with_suffix(".tmp")
+        try:
+            cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            save_file(cpu, temporary, metadata={"iteration": str(iteration)})
+            os.replace(temporary, path)
+        except OSError as problem:
+            temporary.unlink(missing_ok=True)
+            raise RunFolderError(
+                f"The checkpoint could not be written ({problem.strerror}). Mend: make room, then resume."
+            ) from problem
+
+    def last_checkpoint(self) -> tuple[int, dict[str, Tensor]]:
+        """(iterations done, tensors); (0, {}) if there is none."""
+        from safetensors import safe_open
+
+        path = self.private / "checkpoint.safetensors"
+        if not path.exists():
+            return 0, {}
+        with safe_open(path, framework="pt") as file:
+            iteration = int(file.metadata()["iteration"])
+        return iteration, load_file(path)
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A small file of private/."""
+        data: dict[str, Any] = json.loads((self.private / name).read_text())
+        return data
+
+    def write_json(self, name: str, data: Mapping[str, Any]) -> None:
+        """A small file of private/, written all or nothing."""
+        path = self.private / name
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("w") as out:
+            out.write(json.dumps(data, indent=2))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, path)
+
+
+def key_from(text: str) -> bytes:
+    """A partition key from its hexadecimal text."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise InvalidValue("partition key", "not shown", "hexadecimal text of 32 bytes") from None
