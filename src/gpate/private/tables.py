@@ -1,8 +1,8 @@
 """Tables from files: .csv and .parquet to data frames, with the types that the schema declares.
 
 A CSV file has no types. With a schema they are the declared ones: text for categories that are texts (so that `007` stays
-`007` and the category `None` stays a category), numbers for numbers. Without one pandas guesses, by looking at all rows;
-`gpate.private.fingerprint` makes sure that the guess does not reach the partition.
+`007` and the category `None` stays a category), numbers for numbers. Without one the type of a column is guessed, by
+looking at all rows; `gpate.private.fingerprint` makes sure that the guess does not reach the partition.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.
     names = list(_csv(path, nrows=0, dtype=str).columns)
     _require(facts, names, str(path))
     if facts is None:
-        return _csv(path, dtype=str if text else None, low_memory=False, **_EXACT)
+        return _csv(path, dtype=str) if text else _guessed(path)
     texts = _text_columns(facts)
     absent = {name: [""] if name in texts else list(MISSING) for name in _wanted(facts)}
     # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
@@ -61,6 +61,19 @@ def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.
     except _NotNumbers:
         pass  # text where numbers belong: `typed` finds out in which column
     return _csv(path, dtype=dict.fromkeys(types, str), **options)
+
+
+def _guessed(path: Path) -> pd.DataFrame:
+    """Columns in which pandas sees nothing but numbers, or nothing but truth values, as such; all others as text.
+
+    Mixed columns are read a second time, because what pandas makes of one value in them depends on the others: in
+    1, NA, 123456789012345678901 and 1.0 the NA is a text, and with a second 1.0 it is a missing value.
+    """
+    frame = _csv(path, low_memory=False, **_EXACT)
+    plain = {name: kind for name, kind in frame.dtypes.items() if getattr(kind, "kind", "O") in "iufb"}
+    if len(plain) == frame.shape[1]:
+        return frame
+    return _csv(path, dtype={name: plain.get(name, str) for name in frame.columns}, **_EXACT)
 
 
 def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
