@@ -11,6 +11,7 @@ from gpate.boundary import Released
 from gpate.errors import InvalidValue
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
+from gpate.student.networks import Up
 from gpate.student.student import sample_chunks
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
@@ -33,6 +34,18 @@ def test_image_sizes(height: int, channels: int, base: tuple[int, ...]) -> None:
     out = made.propose(made.latents(3, Streams(0).torch("z")), torch.tensor([0, 1, 1])).detach()
     assert out.shape == (3, channels * height * height)
     assert 0 <= float(out.min()) <= float(out.max()) <= 1
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 2), (7, 5)])
+def test_up_equals_torchs_transposed_convolution(height: int, width: int) -> None:
+    up = Up(3, 4, bias=True)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in up.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    x = torch.randn(2, 3, height, width, generator=generator)
+    slow = torch.nn.functional.conv_transpose2d(x, up.weight, up.bias, stride=2, padding=2, output_padding=1)
+    assert torch.allclose(up(x), slow, atol=1e-5)
 
 
 def test_table_rows_are_probabilities_block_by_block() -> None:

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from gpate.errors import InvalidValue
 from gpate.student.networks import GeneratorSpec, build_generator, initialise
 
-_REFRESH = 2048
+_REFRESH = 1024
 """Latents behind the normalisation statistics with which records are made."""
 
 

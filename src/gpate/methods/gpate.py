@@ -1,0 +1,448 @@
+"""G-PATE as an estimator: fit on private records, release a generator, sample without end.
+
+    >>> model = GPATE(epsilon=1.0, delta=1e-5)
+    >>> sorted(model.get_params())[:4]
+    ['delta', 'device', 'epsilon', 'noise']
+
+The budget is the promise: (epsilon, delta) for one record added or removed, whatever happens on the way. `fit` writes a run
+folder with two halves, `private/` and `release/`; only the second may leave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.accounting import Budget
+from gpate.boundary import Gate, NoisyCounts, Sensitive, noise_named
+from gpate.datasets import DATASETS
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
+from gpate.methods import recipes
+from gpate.methods.recipes import Settings
+from gpate.methods.run import RunFolder, RunFolderError, key_from
+from gpate.methods.training import Material, Progress, train_student
+from gpate.private.fingerprint import hash_rows, new_key
+from gpate.private.partition import Partition
+from gpate.private.sources import PrivateRecords, from_arrays, read_source
+from gpate.release import Certificate, Release, write_release
+from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema.codec import ImageCodec, TableCodec
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec
+
+
+class NotFittedError(GpateError, AttributeError, ValueError):
+    """The model has not been fitted yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What a fitted model promises, and what it spent.
+
+    Attributes:
+        epsilon: promised.
+        delta: promised.
+        neighbours: for whom.
+        spend: epsilon by mechanism's events, recomputed from the ledger.
+        events: how often each mechanism was run.
+        accountant: who composed them.
+        exact_noise: whether the noise was exact.
+        not_for_release: why it may not be released; empty if it may.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: str
+    spend: float
+    events: dict[str, int]
+    accountant: str
+    exact_noise: bool
+    not_for_release: tuple[str, ...]
+
+
+class GPATE:
+    """Differentially private generator by private aggregation of teacher discriminators.
+
+    Args:
+        epsilon: the whole budget.
+        delta: well below one over the number of records.
+        recipe: a name in `gpate.methods.recipes.RECIPES`; `paper` takes the paper's numbers for the data set and epsilon.
+        settings: changes to the recipe, by name.
+        noise: `exact`, or `fast` for experiments (stamped not for release).
+        noise_seed: with fast noise only, to repeat an experiment.
+        seed: of everything but the noise.
+        device: `auto`, `cpu` or `cuda`.
+        quick: a try-out with few iterations.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        recipe: str = "paper",
+        settings: Mapping[str, Any] | None = None,
+        noise: str = "exact",
+        noise_seed: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        quick: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.recipe = recipe
+        self.settings = settings
+        self.noise = noise
+        self.noise_seed = noise_seed
+        self.seed = seed
+        self.device = device
+        self.quick = quick
+
+    # --- scikit-learn's conventions ---------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes constructor arguments."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InvalidValue("parameter", name, f"one of {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"GPATE(epsilon={self.epsilon!r}, delta={self.delta!r}, recipe={self.recipe!r})"
+
+    # --- fit ---------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        schema: Schema | str | os.PathLike[str] | None = None,
+        target: str | None = None,
+        out: str | os.PathLike[str] | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_warning: Callable[[str], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Self:
+        """Fits the generator to private records.
+
+        Args:
+            data: a data frame, a benchmark's name, a .csv, .parquet or .npz file, a folder of images, or a uint8 array of images.
+            labels: of an array of images.
+            schema: the public facts; a benchmark brings its own.
+            target: the class column of a table, if the schema does not name it.
+            out: the run folder; a temporary one by default.
+            on_progress: called after each iteration with numbers that may be shown.
+            on_warning: called with what a user should know before trusting the result.
+            stop: asked after each iteration; True stops the run so that it can be resumed.
+        """
+        name = data if isinstance(data, str) and data in DATASETS else None
+        public = _schema_for(schema, name, target)
+        settings = self._settings(name)
+        noise = noise_named(self.noise, seed=self.noise_seed)
+        streams = Streams(self.seed)
+        epsilon = float("inf") if settings.mechanism.noiseless else self.epsilon
+        pure = settings.mechanism.counts_epsilon
+        budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
+        records = _read(data, labels, public)
+        folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
+        key = new_key()
+        plan = {
+            "source": str(data) if isinstance(data, str | os.PathLike) else None,
+            "schema": public.to_dict(),
+            "settings": settings.to_json(),
+            "seed": streams.seed,
+            "partition_key": key.hex(),
+            "fingerprint": _fingerprint(records, key),
+            "budget": {
+                "epsilon": str(budget.epsilon),
+                "delta": budget.delta,
+                "pure": pure,
+                "accountant": budget.accountant,
+            },
+            "noise": self.noise,
+            "noise_seed": self.noise_seed,
+        }
+        folder.save_plan(plan)
+        with Gate.create(folder.ledger, budget, noise) as gate:
+            self._run(records, public, settings, gate, folder, streams, key, on_progress, on_warning, stop)
+        return self
+
+    @classmethod
+    def resume(
+        cls,
+        run: str | os.PathLike[str],
+        data: Any = None,
+        labels: Any = None,
+        *,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_warning: Callable[[str], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Self:
+        """Goes on with a run that was stopped or killed, on the same ledger, without paying twice.
+
+        Args:
+            run: its folder.
+            data: the same records, if they were not read from a file.
+            labels: likewise.
+            on_progress: as in `fit`.
+            on_warning: as in `fit`.
+            stop: as in `fit`.
+        """
+        folder = RunFolder.open(run)
+        if folder.finished:
+            raise RunFolderError(
+                f"{folder.path} is finished: its release is in {folder.release}. Mend: start a new run."
+            )
+        plan = folder.plan()
+        data = plan["source"] if data is None else data
+        if data is None:
+            raise InvalidValue("data", None, "given again, because the run did not read it from a file")
+        public = Schema.from_dict(plan["schema"])
+        settings = Settings.from_json(plan["settings"])
+        records, key = _read(data, labels, public), key_from(plan["partition_key"])
+        if _fingerprint(records, key) != plan["fingerprint"]:
+            raise LedgerMismatch(
+                "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
+            )
+        budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
+        model = cls(
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            recipe=settings.recipe,
+            noise=plan["noise"],
+            noise_seed=plan["noise_seed"],
+        )
+        with Gate.resume(folder.ledger, budget, noise_named(plan["noise"], seed=plan["noise_seed"])) as gate:
+            model._run(
+                records, public, settings, gate, folder, Streams(plan["seed"]), key, on_progress, on_warning, stop
+            )
+        return model
+
+    def _settings(self, name: str | None) -> Settings:
+        settings = recipes.resolve(self.recipe, dataset=name, epsilon=self.epsilon)
+        if self.quick:
+            settings = recipes.quick(settings)
+        settings = settings.changed(
+            {**(self.settings or {}), **({} if self.device == "auto" else {"device": self.device})}
+        )
+        recipes.check(settings)
+        return settings
+
+    def _run(
+        self,
+        records: PrivateRecords,
+        schema: TableSchema | ImageSchema,
+        settings: Settings,
+        gate: Gate,
+        folder: RunFolder,
+        streams: Streams,
+        key: bytes,
+        on_progress: Callable[[Progress], None],
+        on_warning: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        features, labels, spec = _encoded(records, schema, settings.training.latent)
+        shares = None
+        if settings.mechanism.counts_epsilon:
+            counts = _class_counts(labels, spec, settings, gate, folder)
+            shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
+            settings, warnings = recipes.scaled(
+                settings, records=float(counts.sum()), budget=gate.budget, dims=spec.dims
+            )
+            for warning in warnings:
+                on_warning(warning)
+        teachers = settings.mechanism.teachers
+        assert teachers is not None
+        partition = Partition.from_hashes(hash_rows(records.content(), key=key), teachers=teachers)
+        material = Material(features=features, labels=labels, partition=partition)
+        with _matmul_precision("high"):
+            student = train_student(
+                material,
+                spec=spec,
+                shares=shares,
+                settings=settings,
+                gate=gate,
+                folder=folder,
+                streams=streams,
+                on_progress=on_progress,
+                stop=stop,
+            )
+        write_release(
+            folder.release,
+            spec=spec,
+            weights={name: tensor.detach().cpu().contiguous() for name, tensor in student.network.state_dict().items()},
+            shares=student.shares.tolist(),
+            schema=schema,
+            ledger=gate.ledger,
+            settings=settings.to_json(),
+            not_for_release=gate.not_for_release,
+        )
+        (folder.private / "checkpoint.safetensors").unlink(missing_ok=True)
+        self.run_ = folder.path
+        self.settings_ = settings
+        self.release_ = Release.load(folder.release)
+
+    # --- after fitting -------------------------------------------------------------------------------------------------
+
+    @property
+    def _fitted(self) -> Release:
+        release: Release | None = getattr(self, "release_", None)
+        if release is None:
+            raise NotFittedError("This GPATE is not fitted. Mend: call fit(...), or GPATE.load(folder).")
+        return release
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What is promised, in full."""
+        return self._fitted.certificate
+
+    @property
+    def privacy(self) -> Privacy:
+        """What is promised and what was spent."""
+        from gpate.accounting import read_ledger
+
+        certificate, contents = self._fitted.certificate, read_ledger(self._fitted.folder / "ledger.jsonl")
+        events: dict[str, int] = {}
+        for event, count in contents.tally.items():
+            events[type(event).__name__] = events.get(type(event).__name__, 0) + count
+        return Privacy(
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            neighbours=contents.header.neighbours,
+            spend=contents.spend,
+            events=events,
+            accountant=contents.header.budget.accountant_for(contents.tally).name,
+            exact_noise=contents.header.noise == "exact",
+            not_for_release=tuple(certificate.not_for_release),
+        )
+
+    def sample(self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None) -> Any:
+        """Synthetic records: a data frame, or (uint8 images, labels). Costs no privacy, however many."""
+        return self._fitted.sample(n, where=where, seed=seed)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Copies the release, and only the release, to `path/release`."""
+        target = Path(path) / "release"
+        if target.exists():
+            raise RunFolderError(f"{target} exists already. Mend: choose another folder.")
+        shutil.copytree(self._fitted.folder, target)
+        return target
+
+    @classmethod
+    def load(cls, release: str | os.PathLike[str]) -> Self:
+        """A fitted model from a release folder; it can sample, and knows nothing private."""
+        loaded = Release.load(release)
+        model = cls(epsilon=loaded.certificate.epsilon, delta=loaded.certificate.delta)
+        model.release_ = loaded
+        return model
+
+
+def _schema_for(schema: Any, name: str | None, target: str | None) -> TableSchema | ImageSchema:
+    if schema is None and name is not None:
+        schema = DATASETS[name].schema_path
+    if schema is None:
+        raise SchemaError(
+            "A schema is needed: bounds and categories read off the data would leak. "
+            "Mend: `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema."
+        )
+    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
+    if target is not None:
+        if not isinstance(public, TableSchema):
+            raise InvalidValue("target", target, "given for tables only")
+        public = Schema.from_dict({**public.to_dict(), "target": target})
+    return public
+
+
+def _read(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateRecords:
+    if isinstance(data, np.ndarray):
+        if not isinstance(schema, ImageSchema):
+            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
+        return from_arrays(data, labels, schema=schema)
+    records = read_source(data, schema)
+    if records.kind != schema.kind:
+        raise SchemaError(
+            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Mend: give the schema that belongs to them."
+        )
+    return records
+
+
+def _encoded(
+    records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int
+) -> tuple[Tensor, Tensor, GeneratorSpec]:
+    """Features [records, dims], labels [records], and the generator that makes such records."""
+    if isinstance(schema, ImageSchema):
+        image = ImageCodec(schema)
+        features = image.encode(records.records).flatten(1)
+        labels = (
+            torch.zeros(len(features), dtype=torch.int64)
+            if records.labels is None
+            else torch.from_numpy(records.labels)
+        )
+        classes = max(1, len(schema.classes))
+        return (
+            features,
+            labels,
+            GeneratorSpec(
+                kind="image",
+                channels=schema.channels,
+                height=schema.height,
+                width=schema.width,
+                classes=classes,
+                latent=latent,
+            ),
+        )
+    table = TableCodec(schema)
+    encoded = table.encode(records.records)
+    labels = torch.zeros(len(encoded.features), dtype=torch.int64) if encoded.labels is None else encoded.labels
+    softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
+    spec = GeneratorSpec(
+        kind="table", width=table.width, classes=max(1, len(schema.classes)), latent=latent, softmax=softmax
+    )
+    return encoded.features, labels, spec
+
+
+def _class_counts(labels: Tensor, spec: GeneratorSpec, settings: Settings, gate: Gate, folder: RunFolder) -> np.ndarray:
+    """Noisy class counts, paid for once: a resumed run reads them back."""
+    kept = folder.private / "counts.json"
+    if kept.exists():
+        return np.array(folder.read_json("counts.json")["counts"])
+    counts = NoisyCounts(classes=spec.classes, epsilon=settings.mechanism.counts_epsilon)(Sensitive(labels), gate).value
+    folder.write_json("counts.json", {"counts": counts.tolist()})
+    return counts
+
+
+def _fingerprint(records: PrivateRecords, key: bytes) -> str:
+    """A keyed digest of the records, to recognise them when resuming. Stays in private/."""
+    hashes = np.sort(hash_rows(records.content(), key=key))
+    return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()
+
+
+@contextmanager
+def _matmul_precision(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
