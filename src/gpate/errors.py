@@ -157,3 +157,43 @@ class DataTooLarge(DataError, ValueError):
 
 class ChecksumMismatch(DataError):
     """What was fetched, or kept in the cache, is not what this version of gpate knows."""
+
+
+class ReleaseError(GpateError):
+    """Base of what can be wrong with a release and with sampling from one."""
+
+
+class ReleaseRefused(ReleaseError, ValueError):
+    """Something was to be put into a release that does not belong there, or its stamp was left out."""
+
+
+class ReleaseNotFound(ReleaseError, FileNotFoundError):
+    """There is no release at this path, or its run is not finished."""
+
+
+class ReleaseCorrupt(ReleaseError, ValueError):
+    """A release is not what its certificate says, or not something that gpate writes."""
+
+
+class ReleaseVersion(ReleaseError):
+    """The release was written by a newer version of gpate."""
+
+
+class ReleaseWriteFailed(ReleaseError):
+    """A file of a release could not be brought to disk; there is no certificate, so there is no release."""
+
+
+class UnknownClass(ReleaseError, ValueError):
+    """A class was asked for that the schema does not have."""
+
+
+class ConditionTooRare(ReleaseError):
+    """Too few synthetic records meet the conditions to go on looking for them."""
+
+
+class OutputExists(ReleaseError, FileExistsError):
+    """A file or folder is in the way of the output."""
+
+
+class OutputFailed(ReleaseError):
+    """Synthetic records could not be written, for want of room or for another reason; what was begun is removed."""

@@ -214,7 +214,7 @@ class Ledger:
             ) from problem
         ledger = cls(header, path=path, descriptor=descriptor)
         ledger._lock()
-        ledger._write_header()
+        ledger._write(ledger._header_content())
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -251,7 +251,7 @@ class Ledger:
     def in_memory(cls, header: Header) -> Self:
         """A ledger for experiments: the same rules, nothing on disk."""
         ledger = cls(header, path=None, descriptor=None)
-        ledger._write_header()
+        ledger._write(ledger._header_content())
         return ledger
 
     @property
@@ -293,9 +293,21 @@ class Ledger:
     def seal(self) -> Receipt:
         """Closes the ledger for good."""
         if not self.sealed:
-            self._write({"seal": {"entries": len(self._entries)}})
+            self._write(self._seal_content())
             self.sealed = True
         return self.head
+
+    def to_bytes(self) -> bytes:
+        """The whole ledger as its file holds it, or would hold it were it not kept in memory."""
+        contents = [self._header_content()]
+        contents += [{"event": entry.event.to_json(), "purpose": entry.purpose} for entry in self._entries]
+        contents += [self._seal_content()] if self.sealed else []
+        chain, lines = _GENESIS, []
+        for body in map(_body, contents):
+            chain = _chain(chain, body)
+            lines.append(_line(chain, body))
+        assert chain == self._chain
+        return b"".join(lines)
 
     def close(self) -> None:
         """Lets go of the file; the ledger can be opened again."""
@@ -309,12 +321,15 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write_header(self) -> None:
+    def _header_content(self) -> dict[str, Any]:
         budget = asdict(self.header.budget)
         if math.isinf(budget["epsilon"]):
             budget["epsilon"] = "inf"  # JSON has no infinity
         header = {"gpate_ledger": VERSION, "budget": budget, "noise": self.header.noise}
-        self._write({**header, "neighbours": self.header.neighbours})
+        return {**header, "neighbours": self.header.neighbours}
+
+    def _seal_content(self) -> dict[str, Any]:
+        return {"seal": {"entries": len(self._entries)}}
 
     def _write(self, content: dict[str, Any]) -> Receipt:
         body = _body(content)

@@ -90,22 +90,34 @@ class Schema(ABC):
         """
         path = Path(path)
         try:
-            data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a SafeLoader
+            text = path.read_text(encoding="utf-8")
         except FileNotFoundError as problem:
             raise SchemaError(f"There is no schema {path}. Mend: draft one with `gpate schema init`.") from problem
         except OSError as problem:
             raise SchemaError(f"The schema {path} cannot be read: {problem.strerror}.") from problem
-        except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        except UnicodeDecodeError as problem:
             raise SchemaError(f"The schema {path} is not valid YAML: {problem}") from problem
+        return Schema.from_text(text, source=str(path))
+
+    @staticmethod
+    def from_text(text: str, *, source: str = "schema") -> TableSchema | ImageSchema:
+        """Reads YAML; `source` names it in errors."""
+        try:
+            data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        except yaml.YAMLError as problem:
+            raise SchemaError(f"The schema {source} is not valid YAML: {problem}") from problem
         try:
             return Schema.from_dict(data)
         except GpateError as problem:
-            raise SchemaError(f"{path}: {problem}") from problem
+            raise SchemaError(f"{source}: {problem}") from problem
+
+    def to_text(self) -> str:
+        """YAML that `from_text` reads back as an equal schema."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a YAML file that `load` reads back as an equal schema."""
-        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(self.to_text(), encoding="utf-8")
 
 
 class _Loader(yaml.SafeLoader):

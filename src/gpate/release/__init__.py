@@ -1,0 +1,8 @@
+"""What may leave the building: written once, verified by anyone, sampled without limit. Cannot see `gpate.private`."""
+
+from gpate.release.bundle import write_release
+from gpate.release.certificate import Certificate, FileRecord
+from gpate.release.load import Release
+from gpate.release.verify import Check, Verification, verify
+
+__all__ = ["Certificate", "Check", "FileRecord", "Release", "Verification", "verify", "write_release"]

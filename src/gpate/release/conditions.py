@@ -1,0 +1,167 @@
+"""Conditions on synthetic records: `where={"income": ">50K", "age": (30, 40)}`.
+
+A condition on the target's class is met by asking the generator for that class; one on any other column by making
+records and keeping those that fit. Both are post-processing of what was released: they cost no privacy.
+
+| column | value |
+|---|---|
+| target with classes, or `class` for images | its name, or its number if classes are texts and none is called so |
+| categorical | the category |
+| boolean | true or false |
+| integer, numeric, datetime | one value, or a range `(lower, upper)` or `"lower..upper"`, both ends included |
+| any with missing values | None for a missing one |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.errors import InvalidValue, UnknownClass
+from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, TableSchema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLASS = "class"
+"""What the class of an image is called in a condition."""
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Conditions that were understood.
+
+    Attributes:
+        label: number of the class to ask for; None for any.
+        filters: for the other columns: name, and which values fit.
+        text: for messages.
+    """
+
+    label: int | None = None
+    filters: tuple[tuple[str, Callable[[pd.Series], NDArray[np.bool_]]], ...] = ()
+    text: str = ""
+
+    def fits(self, frame: pd.DataFrame) -> NDArray[np.bool_]:
+        """Which rows meet all filters."""
+        kept = np.ones(len(frame), dtype=bool)
+        for name, test in self.filters:
+            kept &= test(frame[name])
+        return kept
+
+
+def conditions_of(schema: TableSchema | ImageSchema, where: Mapping[str, Any] | None) -> Conditions:
+    """Reads conditions against a schema.
+
+    Raises:
+        UnknownClass: there is no such class; the message lists those there are.
+        InvalidValue: there is no such column, or the value cannot occur in it.
+    """
+    label, filters = None, []
+    for name, value in (where or {}).items():
+        if name == label_name(schema):
+            label = class_number(schema.classes, value)
+            continue
+        column = None if isinstance(schema, ImageSchema) else next((c for c in schema.columns if c.name == name), None)
+        if column is None:
+            raise InvalidValue("where", name, f"a condition on {_listed(condition_names(schema)) or 'nothing'}")
+        filters.append((column.name, _filter(column, value)))
+    text = ", ".join(f"{name} = {value}" for name, value in (where or {}).items())
+    return Conditions(label=label, filters=tuple(filters), text=text)
+
+
+def label_name(schema: TableSchema | ImageSchema) -> str | None:
+    """What the class is called in a condition; None without classes."""
+    if isinstance(schema, ImageSchema):
+        return CLASS if schema.classes else None
+    return schema.label.name if schema.label else None
+
+
+def condition_names(schema: TableSchema | ImageSchema) -> list[str]:
+    """What may stand in a condition."""
+    name = label_name(schema)
+    return schema.names if isinstance(schema, TableSchema) else [] if name is None else [name]
+
+
+def class_number(classes: Sequence[Any], value: object) -> int:
+    """The number of a class given by its name, or by its number where classes are texts and none is called so."""
+    found = _among(classes, value)
+    if found is None and classes and isinstance(classes[0], str) and _is_number(value, len(classes)):
+        found = int(str(value))
+    if found is None:
+        raise UnknownClass(f"There is no class {value!r}. The classes are: {_listed(classes)}.")
+    return found
+
+
+def parse_condition(schema: TableSchema | ImageSchema, text: str) -> tuple[str, str]:
+    """`column=value`, as on a command line; column names may hold `=` themselves."""
+    names = [name for name in condition_names(schema) if text.startswith(name + "=")]
+    if not names:
+        allowed = _listed(condition_names(schema)) or "nothing: the schema has neither columns nor classes"
+        raise InvalidValue("--where", text, f"COLUMN=VALUE with a column among {allowed}")
+    name = max(names, key=len)
+    return name, text[len(name) + 1 :]
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(str(name) for name in names[:_MOST_NAMED]) + more
+
+
+def _is_number(value: object, below: int) -> bool:
+    text = str(value)
+    return isinstance(value, str | int) and text.isascii() and text.isdigit() and len(text) < 10 and int(text) < below
+
+
+def _among(values: Sequence[Any], value: object) -> int | None:
+    """Where the value stands in a list: as it is, or as it is written."""
+    texts = [str(each) for each in values]
+    if values and isinstance(values[0], bool):
+        texts, value = ["false", "true"], str(value).lower()
+        value = {"0": "false", "1": "true"}.get(value, value)
+    elif values and not isinstance(values[0], str):
+        try:
+            return [float(each) for each in values].index(float(str(value)))
+        except ValueError:
+            return None
+    return texts.index(str(value)) if str(value) in texts else None
+
+
+def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.bool_]]:
+    what = f"where {column.name!r}"
+    if value is None:
+        if not column.missing:
+            raise InvalidValue(what, None, "a value: this column is never missing")
+        return lambda series: np.asarray(series.isna(), dtype=bool)
+    if isinstance(column, Categorical | Boolean):
+        choices: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)
+        at = _among(choices, value)
+        if at is None:
+            raise InvalidValue(what, value, f"one of {_listed(choices)}")
+        wanted = choices[at]
+        return lambda series: np.asarray((series == wanted).fillna(False), dtype=bool)
+    read = _time if isinstance(column, Datetime) else _number
+    ends = value.split("..") if isinstance(value, str) else value if isinstance(value, tuple | list) else [value]
+    try:
+        lower, upper = (read(end) for end in (ends if len(ends) == 2 else [ends[0]] * 2))
+    except (ValueError, IndexError):
+        lower = upper = None
+    if lower is None or len(ends) > 2 or not lower <= upper:
+        raise InvalidValue(what, value, "a value, or a range such as '30..40'")
+    return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool)
+
+
+def _number(value: object) -> Any:
+    return float(str(value))
+
+
+def _time(value: object) -> Any:
+    if isinstance(value, datetime | date):
+        return np.datetime64(value, "us")
+    return np.datetime64(datetime.fromisoformat(str(value).strip()), "us")

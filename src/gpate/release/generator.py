@@ -1,0 +1,160 @@
+"""The generator of a release: its spec, its class shares and its weights, checked against each other and the schema.
+
+**Guarantee.** What is written as weights is exactly what the spec's network has: the same names, shapes and types, and
+finite numbers. A teacher's tensor, an optimiser's state or a stray buffer has no name to be written under. Shapes come
+from the network on torch's `meta` device: a spec from a stranger is compared before a single byte is reserved for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
+from gpate.release import files
+from gpate.schema import ImageSchema, TableSchema
+from gpate.schema.codec import TableCodec
+from gpate.student import GeneratorSpec, build_generator
+
+CONFIG_VERSION = 1
+_SHARES_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What `config.json` holds.
+
+    Attributes:
+        spec: which network.
+        shares: of the classes, for drawing labels.
+        settings: the recipe, as its method wrote it. Public.
+    """
+
+    spec: GeneratorSpec
+    shares: tuple[float, ...]
+    settings: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        content = {
+            "gpate_config": CONFIG_VERSION,
+            "generator": self.spec.to_json(),
+            "shares": self.shares,
+            "settings": self.settings,
+        }
+        return files.to_json(content)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Config:
+        """The inverse of `to_bytes`."""
+        data = files.from_json(content, files.CONFIG)
+        version = data.get("gpate_config")
+        if isinstance(version, int) and version > CONFIG_VERSION:
+            raise ReleaseVersion(
+                f"{files.CONFIG} is of version {version}; this gpate reads up to {CONFIG_VERSION}. Mend: upgrade gpate."
+            )
+        try:
+            spec = data["generator"]
+            if set(spec) != {field.name for field in fields(GeneratorSpec)} or not isinstance(data["settings"], dict):
+                raise KeyError
+            shares = tuple(float(share) for share in data["shares"])
+            return cls(spec=GeneratorSpec(**spec), shares=shares, settings=data["settings"])
+        except (KeyError, TypeError, ValueError, GpateError) as problem:
+            raise ReleaseCorrupt(f"{files.CONFIG} does not describe a generator: {problem}") from problem
+
+
+def fit_problems(config: Config, schema: TableSchema | ImageSchema) -> list[str]:
+    """Where spec, shares and schema contradict each other. Empty if they agree."""
+    spec, shares = config.spec, config.shares
+    expected: dict[str, object] = {"kind": schema.kind, "classes": max(1, len(schema.classes))}
+    if isinstance(schema, ImageSchema):
+        expected |= {"channels": schema.channels, "height": schema.height, "width": schema.width, "softmax": ()}
+    else:
+        codec = TableCodec(schema)
+        onehot = tuple((block.start, block.stop) for block in codec.blocks if block.kind == "onehot")
+        expected |= {"channels": 1, "height": 1, "width": codec.width, "softmax": onehot}
+    problems = [
+        f"the generator's {name} is {getattr(spec, name)!r}, the schema's {value!r}"
+        for name, value in expected.items()
+        if getattr(spec, name) != value
+    ]
+    valid = all(math.isfinite(share) and share >= 0 for share in shares)
+    if len(shares) != spec.classes or not valid or abs(math.fsum(shares) - 1) > _SHARES_TOLERANCE:
+        problems.append(f"class shares must be {spec.classes} numbers that sum to 1, and are {list(shares)}")
+    return problems
+
+
+def _skeleton(spec: GeneratorSpec) -> nn.Module:
+    """The network without memory for its weights, and without a draw from torch's global stream."""
+    with torch.device("meta"):
+        return build_generator(spec)
+
+
+def weight_problems(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> list[str]:
+    """Names, shapes and types that are not those of the spec's network. Empty if all are."""
+    try:
+        expected = _skeleton(spec).state_dict()
+    except (RuntimeError, MemoryError, OverflowError) as problem:  # sizes beyond what a tensor can have
+        return [f"no network has this spec: {type(problem).__name__}"]
+    problems = [f"{name} is missing" for name in expected if name not in weights]
+    problems += [f"{name!r} is no part of the generator" for name in weights if name not in expected]
+    for name, tensor in weights.items():
+        if (model := expected.get(name)) is None:
+            continue
+        if tensor.shape != model.shape or tensor.dtype != model.dtype:
+            found, wanted = (f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in (tensor, model))
+            problems.append(f"{name} is {found} instead of {wanted}")
+    return problems
+
+
+def infinite_weights(weights: Mapping[str, Tensor]) -> list[str]:
+    """Names of tensors that hold NaN or infinity."""
+    return [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
+
+
+def weights_to_bytes(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> bytes:
+    """The file of the weights.
+
+    Raises:
+        ReleaseRefused: they are not exactly the generator's, or not finite.
+    """
+    problems = weight_problems(spec, weights)
+    if problems:
+        raise ReleaseRefused(
+            f"The weights are not exactly the generator's: {shortened(problems)}. "
+            "Mend: pass student.network.state_dict() and nothing else."
+        )
+    if broken := infinite_weights(weights):
+        raise ReleaseRefused(f"The generator has weights that are not finite: {shortened(broken)}. Mend: train anew.")
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    return safetensors.torch.save(own)
+
+
+def weights_from_bytes(content: bytes) -> dict[str, Tensor]:
+    """The inverse of `weights_to_bytes`, unchecked against any spec."""
+    try:
+        return safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as problem:
+        raise ReleaseCorrupt(f"{files.WEIGHTS} is not a safetensors file that torch can read.") from problem
+
+
+def network_from(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The generator, ready to make records."""
+    if problems := weight_problems(spec, weights):
+        raise ReleaseCorrupt(f"{files.WEIGHTS} does not fit {files.CONFIG}: {shortened(problems)}.")
+    network = _skeleton(spec)
+    network.load_state_dict(dict(weights), assign=True)
+    return network.requires_grad_(False).eval()
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more

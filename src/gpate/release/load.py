@@ -1,0 +1,224 @@
+"""Loading a release and sampling from it.
+
+**Guarantee.** Every byte is compared with the certificate before it is used, nothing in a release is run as code, and
+sampling touches nothing but the release: it is post-processing, costs no privacy and may go on without limit.
+
+**Repeatable.** Records are made in blocks of a fixed size, each with streams of its own (`gpate.streams`). The same seed
+gives the same records on the same machine, whatever the chunks and the number asked for: a sample of 10 is the start of
+a sample of 1,000,000. Memory is that of a chunk.
+
+    release = Release.load("run/release")
+    release.sample(10_000, seed=1)                          # a DataFrame, or (images, labels)
+    release.sample(500, where={"income": ">50K", "age": (30, 40)})
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gpate.errors import ConditionTooRare, InvalidValue, ReleaseCorrupt, require_count
+from gpate.release import files
+from gpate.release.certificate import Certificate
+from gpate.release.conditions import Conditions, conditions_of
+from gpate.release.generator import Config, fit_problems, network_from, shortened, weights_from_bytes
+from gpate.release.verify import hash_problems
+from gpate.schema import ImageSchema, TableSchema
+from gpate.schema.codec import ImageCodec, TableCodec
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec
+
+Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
+"""Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
+
+TABLE_BLOCK, IMAGE_BLOCK = 4096, 256
+"""Records made at once. They are part of what a seed means: changing them changes the records of every seed."""
+
+TABLE_CHUNK, IMAGE_CHUNK = 65_536, 1024
+
+PATIENCE, RAREST = 100_000, 2_000
+"""Rejection gives up after PATIENCE records, and RAREST more for each one that was found."""
+
+
+class Release:
+    """A release that was read.
+
+    Attributes:
+        certificate: what it promises.
+        schema: of its records.
+        spec: of its generator.
+        settings: the recipe it was made with.
+        shares: of the classes.
+    """
+
+    def __init__(
+        self, *, certificate: Certificate, schema: TableSchema | ImageSchema, config: Config, network: nn.Module
+    ) -> None:
+        self.certificate = certificate
+        self.schema = schema
+        self.spec: GeneratorSpec = config.spec
+        self.settings = config.settings
+        self.shares = config.shares
+        self._network = network
+        self._table = TableCodec(schema) if isinstance(schema, TableSchema) else None
+        self._images = ImageCodec(schema) if isinstance(schema, ImageSchema) else None
+        self.block = TABLE_BLOCK if self._table else IMAGE_BLOCK
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, check: bool = True) -> Self:
+        """Reads a release.
+
+        Args:
+            folder: `release/` of a run.
+            check: compare every file with the certificate. Without it the files must still be what gpate writes.
+
+        Raises:
+            ReleaseNotFound: it is not there, or its run is not finished.
+            ReleaseCorrupt: it is not what its certificate says.
+        """
+        folder = Path(folder)
+        certificate = Certificate.from_bytes(files.read(folder, files.CERTIFICATE))
+        contents = {name: files.read(folder, name) for name in files.CERTIFIED}
+        if check:
+            problems = files.folder_problems(folder)
+            for name, content in contents.items():
+                problems += [f"{name}: {problem}" for problem in hash_problems(name, content, certificate)]
+            if problems:
+                raise ReleaseCorrupt(
+                    f"{folder} is not the release that was certified: {shortened(problems)}. Mend: fetch it again."
+                )
+        schema, config = files.schema_from(contents[files.SCHEMA]), Config.from_bytes(contents[files.CONFIG])
+        if problems := fit_problems(config, schema):
+            raise ReleaseCorrupt(f"{folder} contradicts itself: {shortened(problems)}.")
+        network = network_from(config.spec, weights_from_bytes(contents[files.WEIGHTS]))
+        return cls(certificate=certificate, schema=schema, config=config, network=network)
+
+    def sample(
+        self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None, balanced: bool = False
+    ) -> Any:
+        """Synthetic records, all at once.
+
+        Args:
+            n: how many.
+            where: conditions, see `gpate.release.conditions`.
+            seed: for the same records again.
+            balanced: as many of each class, in turn, instead of the shares of the data.
+
+        Returns:
+            A DataFrame with the schema's columns and types for a table, `Images` for images.
+
+        Raises:
+            UnknownClass: the schema has no such class.
+            ConditionTooRare: hardly any record meets the conditions.
+        """
+        chunks = list(self.sample_chunks(n, where=where, seed=seed, balanced=balanced, chunk=max(n, 1)))
+        return chunks[0]
+
+    def sample_chunks(
+        self,
+        n: int,
+        *,
+        where: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        balanced: bool = False,
+        chunk: int | None = None,
+    ) -> Iterator[Any]:
+        """As `sample`, `chunk` records at a time (the last one may be shorter). There is always at least one chunk."""
+        require_count("n", n)
+        size = require_count("chunk", (TABLE_CHUNK if self._table else IMAGE_CHUNK) if chunk is None else chunk, 1)
+        conditions = conditions_of(self.schema, where)
+        if balanced and conditions.label is not None:
+            raise InvalidValue("balanced", True, "false when one class is asked for")
+        return self._chunks(n, size, self._blocks(conditions, Streams(seed), balanced))
+
+    def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
+        """Records that meet the conditions, block after block, without end."""
+        tried = found = number = 0
+        while True:
+            records = self._block(number, conditions.label, streams, balanced)
+            number, tried = number + 1, tried + self.block
+            if conditions.filters:
+                records = records[conditions.fits(records)]
+                found += len(records)
+                if tried > PATIENCE + RAREST * found:
+                    raise ConditionTooRare(
+                        f"Only {found:,} of {tried:,} synthetic records meet {conditions.text}. Mend: loosen the "
+                        "conditions (a range instead of one value), or take fewer of them."
+                    )
+            yield records
+
+    @torch.no_grad()
+    def _block(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Any:
+        """One whole block: always the same computation, so that a record does not depend on how many are wanted."""
+        stream = streams.torch("sample-latent", number)
+        latents = torch.rand(self.block, self.spec.latent, generator=stream) * 2 - 1
+        labels = self._labels(number, label, streams, balanced)
+        features = self._network(latents, labels)
+        if self._table is not None:
+            given = labels if self.schema.classes else None
+            return self._table.decode(features, given, generator=streams.torch("sample-values", number))
+        assert self._images is not None
+        images = self._images.decode(features.view(-1, *self._images.shape))
+        return images, self._images.decode_labels(labels) if self.schema.classes else None
+
+    def _labels(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Tensor:
+        if label is not None:
+            return torch.full((self.block,), label, dtype=torch.int64)
+        if balanced:
+            return torch.arange(number * self.block, (number + 1) * self.block) % self.spec.classes
+        weights = torch.tensor(self.shares, dtype=torch.float64)
+        stream = streams.torch("sample-label", number)
+        return torch.multinomial(weights, self.block, replacement=True, generator=stream)
+
+    def _chunks(self, n: int, size: int, blocks: Iterator[Any]) -> Iterator[Any]:
+        """Cuts blocks to chunks, and stops after n records."""
+        done, waiting, ready = 0, [next(blocks)], 0
+        ready = _length(waiting[0])
+        while True:
+            wanted = min(size, n - done)
+            while ready < wanted:
+                waiting.append(next(blocks))
+                ready += _length(waiting[-1])
+            whole = _joined(waiting)
+            yield _numbered(_cut(whole, 0, wanted), done)
+            waiting, ready, done = [_cut(whole, wanted, ready)], ready - wanted, done + wanted
+            if done >= n:
+                return
+
+
+def _length(records: Any) -> int:
+    return len(records[0]) if isinstance(records, tuple) else len(records)
+
+
+def _cut(records: Any, start: int, stop: int) -> Any:
+    if isinstance(records, tuple):
+        images, labels = records
+        return images[start:stop], None if labels is None else labels[start:stop]
+    return records.iloc[start:stop]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tuple):
+        images, labels = zip(*parts, strict=True)
+        return np.concatenate(images), None if labels[0] is None else np.concatenate(labels)
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
+
+
+def _numbered(records: Any, start: int) -> Any:
+    """A frame's rows are numbered through all chunks."""
+    if isinstance(records, tuple):
+        return records
+    import pandas as pd
+
+    return records.set_axis(pd.RangeIndex(start, start + len(records)), axis=0)
