@@ -2,6 +2,31 @@
 
 Private records stay behind a gate (`gpate.boundary`). What leaves it is noised, and paid for in a ledger
 (`gpate.accounting`) before the noise is drawn.
+
+    >>> from gpate import GPATE, Schema
+    >>> GPATE(epsilon=1.0, delta=1e-5)
+    GPATE(epsilon=1.0, delta=1e-05, recipe='paper')
 """
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING, Any
+
+from gpate.version import __version__
+
+if TYPE_CHECKING:
+    from gpate.methods.gpate import GPATE
+    from gpate.schema import Schema
+
+__all__ = ["GPATE", "Schema", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the heavy rooms when they are first asked for."""
+    if name == "GPATE":
+        from gpate.methods.gpate import GPATE
+
+        return GPATE
+    if name == "Schema":
+        from gpate.schema import Schema
+
+        return Schema
+    raise AttributeError(f"module 'gpate' has no attribute {name!r}")

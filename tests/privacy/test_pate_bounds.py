@@ -244,10 +244,9 @@ SETTINGS = [
 @cache
 def stated(teachers: int, bins: int, sigma: float, order: float, beta: float) -> np.ndarray:
     """What the package says, for each histogram."""
-    x = margin(ref.histograms(teachers, bins), sigma)
-    return np.array(
-        [smooth_sensitivity([m], sigma=sigma, bins=bins, teachers=teachers, order=order, beta=beta) for m in x]
-    )
+    x, back = np.unique(margin(ref.histograms(teachers, bins), sigma), return_inverse=True)
+    kwargs = {"sigma": sigma, "bins": bins, "teachers": teachers, "order": order, "beta": beta}
+    return np.array([smooth_sensitivity([m], **kwargs) for m in x])[back]
 
 
 @cache
@@ -271,8 +270,8 @@ def test_smooth_sensitivity_is_smooth(teachers: int, bins: int, sigma: float, or
     """Between neighbours it changes by at most a factor exp(beta): on that the noise's own privacy rests."""
     smooth = stated(teachers, bins, sigma, order, beta)
     near = ref.distances(ref.histograms(teachers, bins)) == 1
-    allowed = math.exp(beta) * (1 + 1e-9)
-    assert np.all((smooth[:, None] <= allowed * smooth[None] + 1e-14) | ~near)
+    growth = ((smooth[:, None] + 1e-14) / (smooth[None] + 1e-14))[near].max()
+    assert math.log(growth) <= beta + 1e-9
 
 
 def test_smooth_sensitivity_is_not_absurdly_loose() -> None:

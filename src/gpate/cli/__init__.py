@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, schema
+from gpate.cli import account, fit, schema
 from gpate.cli.output import errors
 from gpate.errors import GpateError
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+app.command("fit")(fit.fit)
 app.add_typer(account.app, name="account")
 app.add_typer(schema.app, name="schema")
 

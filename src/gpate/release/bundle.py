@@ -19,7 +19,6 @@ from typing import Any
 
 from torch import Tensor
 
-from gpate import __version__
 from gpate.accounting import Header, Ledger, read_ledger
 from gpate.errors import LedgerError, ReleaseRefused
 from gpate.release import files
@@ -27,6 +26,7 @@ from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
 from gpate.release.generator import Config, fit_problems, shortened, weights_to_bytes
 from gpate.schema import ImageSchema, TableSchema
 from gpate.student import GeneratorSpec
+from gpate.version import __version__
 
 
 def write_release(

@@ -1,0 +1,183 @@
+"""`gpate fit`: private records in, a run folder out."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gpate.cli.output import console, errors, print_json
+from gpate.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from gpate.methods.training import Progress as Step
+
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def fit(
+    data: Annotated[
+        str | None, typer.Argument(help="A benchmark's name, a .csv, .parquet or .npz file, or a folder of images.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Public facts about a record, YAML; a benchmark brings its own.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The class column of a table, if the schema names none.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The whole budget.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Well below one over the number of records.")] = 1e-5,
+    recipe: Annotated[
+        str, typer.Option(help="A recipe; `paper` picks the paper's numbers for the data and epsilon.")
+    ] = "paper",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, changes one setting of the recipe.")
+    ] = None,
+    noise: Annotated[str, typer.Option(help="exact, or fast for experiments (stamped not for release).")] = "exact",
+    noise_seed: Annotated[int | None, typer.Option(help="With fast noise: repeat an experiment.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything but the noise.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A try-out: few iterations.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: an iteration a line on standard error, then the result.")
+    ] = False,
+) -> None:
+    """Fit a generator to private records, under a budget that cannot be crossed."""
+    from gpate.methods.gpate import GPATE
+    from gpate.methods.training import Interrupted
+
+    if (resume is None) == (data is None):
+        raise InvalidValue("data", data, "given, or --resume RUN instead of it")
+    stop = threading.Event()
+    with _first_interrupt(stop), _display(quiet=quiet, as_json=as_json) as show:
+        try:
+            if resume is not None:
+                model = GPATE.resume(resume, on_progress=show, on_warning=_warn, stop=stop.is_set)
+            else:
+                settings = dict(_pair(text) for text in change or [])
+                model = GPATE(
+                    epsilon=epsilon,
+                    delta=delta,
+                    recipe=recipe,
+                    settings=settings,
+                    noise=noise,
+                    noise_seed=noise_seed,
+                    seed=seed,
+                    device=device,
+                    quick=quick,
+                )
+                model.fit(
+                    data,
+                    schema=schema,
+                    target=target,
+                    out=out or Path("run"),
+                    on_progress=show,
+                    on_warning=_warn,
+                    stop=stop.is_set,
+                )
+        except Interrupted as stopped:
+            errors.print(f"[bold]{escape(str(stopped))}[/]")
+            raise typer.Exit(STOPPED) from None
+    certificate, release = model.certificate_, str(model.run_ / "release")
+    if as_json:
+        print_json({**certificate.to_json(), "release": release})
+        return
+    stamped = bool(certificate.not_for_release)
+    title, colour = ("NOT FOR RELEASE", "red") if stamped else ("Released", "green")
+    console.print(Panel(certificate.statement(), title=title, border_style=colour, expand=False))
+    console.print(
+        f"The generator is in [bold]{escape(release)}[/]. Next: [bold]gpate sample {escape(release)} -n 1000[/]"
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidValue("--set", text, "of the form key=value")
+    return key, value
+
+
+def _warn(text: str) -> None:
+    errors.print(f"[yellow]Note:[/] {escape(text)}")
+
+
+@contextmanager
+def _first_interrupt(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C once: finish the iteration, write a checkpoint, stop. Twice: stop at once."""
+
+    def ask(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        errors.print("Stopping after this iteration; press Ctrl-C again to stop at once.")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
+    """Shows progress: released numbers and the ledger's spend, nothing else."""
+    if as_json:
+        yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
+        return
+    if quiet:
+        yield lambda p: None
+        return
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("epsilon {task.fields[spend]} of {task.fields[epsilon]}"),
+        TextColumn("answered {task.fields[answered]}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("teachers vote", total=1.0, spend="0", epsilon="", answered="", rate="", left="")
+
+        def show(p: Step) -> None:
+            s = _shown(p)
+            left = s["seconds_left"]
+            bar.update(
+                task,
+                completed=s["fraction"],
+                description=f"iteration {s['iteration']}" + (" (again, already paid)" if s["replayed"] else ""),
+                spend=f"{s['spend']:.3g}" if s["spend"] is not None else "∞",
+                epsilon=f"{s['epsilon']:g}" if s["epsilon"] is not None else "∞",
+                answered=f"{s['answered']:.0%}",
+                rate=f"{s['iterations_per_second']:.2g} it/s",
+                left="" if left is None else f"about {left:.0f} s left",
+            )
+
+        yield show
+
+
+def _shown(p: Step) -> dict[str, Any]:
+    """What is shown of an iteration: released numbers only."""
+    finite = math.isfinite(p.epsilon)
+    return {
+        "iteration": p.iteration,
+        "spend": p.spend if finite else None,
+        "epsilon": p.epsilon if finite else None,
+        "answered": p.answered,
+        "fraction": p.fraction,
+        "iterations_per_second": p.iteration / max(p.seconds, 1e-9),
+        "seconds_left": p.seconds * (1 - p.fraction) / p.fraction if p.fraction > 0.02 else None,
+        "replayed": p.replayed,
+    }
