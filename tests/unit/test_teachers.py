@@ -37,7 +37,7 @@ class SlowTeacher(nn.Module):
         )
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        y = F.one_hot(labels, self.network.classes).double()  # type: ignore[attr-defined]
+        y = F.one_hot(labels, self.network.classes).to(x.dtype)  # type: ignore[attr-defined]
         p = self.p
         if isinstance(self.network, TableTeacher):
             h = x

@@ -1,0 +1,192 @@
+"""Speed of Algorithm 1: `python -m benchmarks.teachers [--device cuda] [--only NAME]`.
+
+Records are random: speed does not depend on what they show. Each iteration is timed whole (fakes, teachers' step,
+gradients, vote, student's step), and in its two halves.
+
+Floors per iteration of n teachers with W weights each and m records a batch, in single precision:
+- memory: Adam reads weights, gradient and two moments and writes three of them (28 W bytes); forward, backward and
+  the vote's forward and backward read the weights once each and the gradient is written once (20 W bytes);
+- arithmetic: 2 W' operations per record and pass, W' the multiply-adds of one forward pass: two batches forward and
+  twice that backward, one batch forward and once backward for the vote: 8 passes of m records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from benchmarks.tables import interleaved_seconds, keep, show
+from gpate.accounting import Budget
+from gpate.boundary import FastNoise, Gate
+from gpate.methods.recipes import RECIPES, Settings
+from gpate.methods.run import RunFolder
+from gpate.methods.training import Material, Progress, build_ensemble, train_student
+from gpate.private.partition import Partition
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec
+
+BANDWIDTH, TF32 = 4.8e12, 400e12
+"""Of an H200, as its data sheet and dense TF32 products have it."""
+
+MNIST = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
+FACES = GeneratorSpec(kind="image", channels=3, height=64, width=64, classes=2)
+DIGITS = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10)
+
+
+def iteration(
+    spec: GeneratorSpec, settings: Settings, *, records: int, device: str, iterations: int = 8
+) -> dict[str, Any]:
+    """Milliseconds per iteration, all in, after a warm-up; peak memory; floors."""
+    generator = torch.Generator().manual_seed(0)
+    teachers = settings.mechanism.teachers
+    assert teachers is not None
+    hashes = torch.randint(0, 2**62, (records,), generator=generator).numpy().astype("uint64") << 1
+    material = Material(
+        features=torch.rand(records, spec.dims, generator=generator),
+        labels=torch.randint(0, spec.classes, (records,), generator=generator),
+        partition=Partition.from_hashes(hashes, teachers=teachers),
+    )
+    settings = settings.changed({"iterations": iterations + 3, "device": device, "checkpoint_seconds": 1e9})
+    times: list[float] = []
+
+    def note(step: Progress) -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter())
+
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    torch.set_float32_matmul_precision("high")
+    with tempfile.TemporaryDirectory() as folder:
+        train_student(
+            material,
+            spec=spec,
+            shares=None,
+            settings=settings,
+            gate=Gate.in_memory(Budget(epsilon=1e3, delta=1e-5), FastNoise()),
+            folder=RunFolder.create(Path(folder) / "run"),
+            streams=Streams(0),
+            on_progress=note,
+        )
+    per_iteration = sorted(b - a for a, b in itertools.pairwise(times[2:]))
+    placement = build_placement(spec, settings, device)
+    memory, arithmetic = floors(spec, settings)
+    return {
+        "teachers": teachers,
+        "dims": spec.dims,
+        "k": settings.mechanism.projected_dims,
+        "batch": settings.training.teacher_batch,
+        "ms": per_iteration[len(per_iteration) // 2] * 1e3,
+        "memory floor ms": memory * 1e3,
+        "arithmetic floor ms": arithmetic * 1e3,
+        "peak GB": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan"),
+        "chunk": placement.chunk,
+        "state on": placement.storage.type,
+    }
+
+
+def build_placement(spec: GeneratorSpec, settings: Settings, device: str) -> Any:
+    from gpate.private.teachers import Placement, plan_placement
+
+    network = network_of(spec, settings)
+    batch = max(settings.training.teacher_batch, settings.mechanism.samples)
+    assert settings.mechanism.teachers is not None
+    planned = plan_placement(network, teachers=settings.mechanism.teachers, batch=batch, device=torch.device(device))
+    chunk = settings.speed.chunk or planned.chunk
+    return Placement(device=planned.device, storage=planned.storage, chunk=chunk)
+
+
+def network_of(spec: GeneratorSpec, settings: Settings) -> Any:
+    from gpate.private.networks import teacher_network
+
+    shape = (spec.channels, spec.height, spec.width)
+    return teacher_network(settings.training.teacher, kind=spec.kind, shape=shape, classes=spec.classes)
+
+
+def floors(spec: GeneratorSpec, settings: Settings) -> tuple[float, float]:
+    """Seconds per iteration that no program can beat, by memory traffic and by arithmetic (H200)."""
+    shapes = network_of(spec, settings).shapes()
+    n, m = settings.mechanism.teachers or 0, settings.training.teacher_batch
+    weights = sum(torch.Size(shape).numel() for shape, _ in shapes.values())
+    products = 0
+    for name, (shape, _) in shapes.items():
+        size = torch.Size(shape).numel()
+        stage = int(name[4]) + 1 if name.startswith("conv") and "." not in name else None
+        positions = (spec.height >> stage) * (spec.width >> stage) if stage else 1
+        products += size * positions if "." not in name else size
+    return 48 * weights * n / BANDWIDTH, 8 * m * n * 2 * products / TF32
+
+
+def against_a_loop(teachers: int = 200) -> dict[str, Any]:
+    """One training step of an ensemble on digits, batched and as a loop of nn.Modules with an Adam each."""
+    from tests.unit.test_teachers import SlowTeacher
+
+    settings = RECIPES["paper-mnist-eps1"].changed({"teachers": teachers, "teacher": "paper", "teacher_batch": 7})
+    ensemble = build_ensemble(DIGITS, settings, Streams(0), torch.device("cpu"))
+    slow = [SlowTeacher(ensemble.network, ensemble.weights, i).float() for i in range(teachers)]
+    optimisers = [torch.optim.Adam(teacher.parameters(), lr=1e-3, betas=(0.5, 0.999)) for teacher in slow]
+    generator = torch.Generator().manual_seed(0)
+    real, fake = (torch.rand(teachers, 7, 64, generator=generator) for _ in range(2))
+    labels = torch.randint(0, 10, (teachers, 7), generator=generator)
+    everyone = torch.ones(teachers, dtype=torch.bool)
+
+    def batched() -> None:
+        ensemble.train(lambda part: (real[part], fake[part], labels[part]), has_records=everyone)
+
+    def loop() -> None:
+        for i, (teacher, optimiser) in enumerate(zip(slow, optimisers, strict=True)):
+            optimiser.zero_grad()
+            loss = F.softplus(-teacher(real[i], labels[i])).mean() + F.softplus(teacher(fake[i], labels[i])).mean()
+            loss.backward()
+            optimiser.step()
+
+    seconds = interleaved_seconds({"batched": batched, "loop": loop}, repeats=5)
+    return {
+        "teachers": teachers,
+        "batched ms": seconds["batched"] * 1e3,
+        "loop ms": seconds["loop"] * 1e3,
+        "loop / batched": seconds["loop"] / seconds["batched"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    device, tables = arguments.device, {}
+    mnist = RECIPES["paper-mnist-eps1"]
+    if device == "cpu":
+        plans: dict[str, list[tuple[GeneratorSpec, Settings, int]]] = {
+            "digits": [(DIGITS, mnist.changed({"teachers": n, "teacher": "paper"}), 1437) for n in (50, 100, 200)]
+        }
+    else:
+        plans = {
+            "mnist": [(MNIST, mnist, 60_000)],
+            "n": [(MNIST, mnist.changed({"teachers": n}), 60_000) for n in (500, 1000, 2000, 4000, 8000)],
+            "k": [(MNIST, mnist.changed({"projected_dims": k}), 60_000) for k in (5, 10, 20, 100)],
+            "faces": [(FACES, RECIPES["paper-celeba-eps1"], 45_000)],
+        }
+    for name, cases in plans.items():
+        if arguments.only in ("", name):
+            rows = [
+                iteration(s, settings, records=n, device=device, iterations=3 if name == "faces" else 8)
+                for s, settings, n in cases
+            ]
+            tables[name] = rows
+            show(f"One iteration, {name}, on {device}", rows)
+    if device == "cpu" and arguments.only in ("", "loop"):
+        tables["loop"] = [against_a_loop()]
+        show("Batched teachers against a loop of modules, digits (bar: 20)", tables["loop"])
+    keep(f"teachers-{device}" + (f"-{arguments.only}" if arguments.only else ""), tables)
+
+
+if __name__ == "__main__":
+    main()
