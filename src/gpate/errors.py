@@ -143,6 +143,10 @@ class ColumnMissing(DataError, ValueError):
     """A column that the schema or a setting names is not in the source."""
 
 
+class ColumnUndeclared(DataError, ValueError):
+    """The source has a column that the schema does not declare."""
+
+
 class OneClassOnly(DataError, ValueError):
     """All records have the same label, so there is nothing to tell apart."""
 

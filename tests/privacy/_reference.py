@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
-mp.mp.dps = 20
+mp.mp.dps = 16
 FAR = 14
 """Standard deviations after which a Gaussian is cut off: what lies beyond is under 1e-43."""
 

@@ -300,9 +300,9 @@ def test_exact_gaussian_calibration_takes_under_ten_milliseconds(grid: float | N
     plan = [NoisyMaxThreshold(sigma=3.0, count=35_550), GNMax(sigma=1.0, bins=10, count=18_842, grid=grid)]
     seconds = []
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.process_time()
         calibrate(plan, BUDGET)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert statistics.median(seconds) < 0.010
 
 

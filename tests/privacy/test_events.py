@@ -8,6 +8,7 @@ import math
 import random
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,24 +25,27 @@ from gpate.accounting import (
     NonPrivate,
     PoissonSampledGaussian,
     SmoothGaussian,
+    StableHistogram,
     accountant_for,
     accountant_named,
     tally,
 )
 from gpate.accounting.events import EVENT_TYPES, event_from_json
 from gpate.errors import InvalidValue, LedgerVersion, NotComputable
+from tests.privacy import _reference as ref
 
 EXAMPLES: dict[str, Event] = {
     "Gaussian": Gaussian(sigma=20.0, sensitivity=1.5, dimension=3),
     "DiscreteGaussian": DiscreteGaussian(sigma=2.0**12, sensitivity=300.0, dimension=2, grid=2.0**-10),
     "NoisyMaxThreshold": NoisyMaxThreshold(sigma=30.0),
     "GNMax": GNMax(sigma=25.0, bins=10),
+    "StableHistogram": StableHistogram(sigma=30.0, threshold=400.0, columns=2),
     "Laplace": Laplace(scale=16.0, sensitivity=2.0, grid=1.0),
     "PoissonSampledGaussian": PoissonSampledGaussian(noise_multiplier=4.0, sampling_probability=0.1),
     "SmoothGaussian": SmoothGaussian(beta=0.002, sigma=30.0),
     "NonPrivate": NonPrivate(reason="a plot of the raw data"),
 }
-GAUSSIAN_KINDS = ("Gaussian", "DiscreteGaussian", "NoisyMaxThreshold", "GNMax")
+GAUSSIAN_KINDS = ("Gaussian", "DiscreteGaussian", "NoisyMaxThreshold", "GNMax", "StableHistogram")
 COVERED: dict[str, set[str]] = {
     **{kind: {"gaussian", "pld", "rdp", "rdp-paper"} for kind in (*GAUSSIAN_KINDS, "Laplace")},
     "PoissonSampledGaussian": {"pld", "rdp", "rdp-paper"},
@@ -163,21 +167,21 @@ def test_a_million_releases_take_under_two_seconds(name: str, form: str) -> None
     events = [event] * 10**6 if form == "list" else [times(event, 10**6)]
     accountant = accountant_named(name)
     accountant.epsilon([event], delta=DELTA)  # imports
-    start = time.perf_counter()
+    start = time.process_time()
     epsilon = accountant.epsilon(events, delta=DELTA)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert 0.49 < epsilon < 0.70  # mu = 0.1414: exact 0.4970, by the paper's conversion 0.6886
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if COVERED[kind]])
 def test_a_million_releases_of_any_kind_take_under_two_seconds(kind: str) -> None:
-    event = EXAMPLES[kind].scaled(1e4)
+    event = EXAMPLES[kind].scaled(1e5 if kind == "Laplace" else 1e4)
     if kind == "SmoothGaussian":
         event = dataclasses.replace(event, beta=1e-8)
     events = [times(event, 10**6)]
-    start = time.perf_counter()
+    start = time.process_time()
     epsilon = accountant_for(events).epsilon(events, delta=DELTA)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert 0 < epsilon < 10
 
 
@@ -190,6 +194,7 @@ def test_sensitivities_are_those_of_the_paper() -> None:
     assert NoisyMaxThreshold(sigma=10.0).mu == pytest.approx(1 / 10, rel=1e-15)
     assert Gaussian(sigma=10.0, sensitivity=3.0).mu == pytest.approx(0.3, rel=1e-15)
     assert Laplace(scale=10.0, sensitivity=3.0).pure_epsilon == pytest.approx(0.3, rel=1e-15)
+    assert StableHistogram(sigma=10.0, threshold=50.0, columns=9).mu == pytest.approx(0.3, rel=1e-15)
     assert GNMax(sigma=10.0, bins=4).pure_epsilon is None
     assert Laplace(scale=1.0).mu is None
     assert PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=0.5).mu is None
@@ -201,6 +206,7 @@ def test_sensitivities_are_those_of_the_paper() -> None:
         (Gaussian(sigma=1.0, dimension=7), 7),
         (DiscreteGaussian(sigma=8.0, grid=1.0, dimension=7), 7),
         (GNMax(sigma=8.0, bins=5), 5),
+        (StableHistogram(sigma=8.0, threshold=50.0, columns=6), 6),
         (NoisyMaxThreshold(sigma=8.0), 1),
         (Laplace(scale=8.0, dimension=4), 4),
         (SmoothGaussian(beta=0.1, sigma=1.0), 1),
@@ -222,10 +228,43 @@ def test_slack_is_charged_for_every_draw_of_discrete_gaussian_noise_and_for_noth
 
 @pytest.mark.parametrize("name", ACCOUNTANTS)
 def test_slack_reaches_delta_with_its_count_in_every_accountant(name: str) -> None:
-    exact = DiscreteGaussian(sigma=2.0**12, grid=1.0, dimension=5, count=7)
-    plain = Gaussian(sigma=2.0**12, dimension=5, count=7)
-    more, less = (accountant_named(name).delta([event], epsilon=0.0) for event in (exact, plain))
-    assert more - less == pytest.approx((1 + math.exp(0.0)) * 7 * exact.slack, rel=1e-6)
+    accountant = accountant_named(name)
+    exact = DiscreteGaussian(sigma=64.0, grid=2.0**-6, sensitivity=16.0, dimension=5, count=7)
+    plain = Gaussian(sigma=64.0, sensitivity=16.0, dimension=5, count=7)
+    epsilon = 1.0 if name == "rdp-paper" else 0.5  # where delta falls fast, so no smaller epsilon does better
+    difference = accountant.delta([exact], epsilon=epsilon) - accountant.delta([plain], epsilon=epsilon)
+    assert difference == pytest.approx((1 + math.exp(epsilon)) * 7 * exact.slack, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+def test_failures_reach_delta_with_their_count_in_every_accountant(name: str) -> None:
+    histogram = StableHistogram(sigma=100.0, threshold=350.0, columns=4, count=3)
+    plain = Gaussian(sigma=100.0, sensitivity=2.0, count=3)
+    failure = (
+        4 * math.erfc(349 / 100 / math.sqrt(2)) / 2
+    )  # a single record passes the threshold, in one of four columns
+    assert histogram.failure == pytest.approx(failure, rel=1e-12)
+    more, less = (accountant_named(name).delta([event], epsilon=0.2) for event in (histogram, plain))
+    assert more - less == pytest.approx(3 * failure, rel=1e-9)
+
+
+def test_no_epsilon_makes_up_for_a_failure() -> None:
+    histogram = StableHistogram(sigma=100.0, threshold=350.0)  # fails with 2.4e-4
+    for accountant in ACCOUNTANTS.values():
+        assert accountant.epsilon([histogram], delta=2e-4) == math.inf
+        assert accountant.epsilon([histogram], delta=1e-3) < 1
+        assert accountant.delta([histogram], epsilon=1e3) == pytest.approx(histogram.failure, rel=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1.0, 1.5, 4.0])
+@pytest.mark.parametrize("threshold", [1.5, 2.0, 3.0, 3.9, 7.0, 12.5])
+def test_on_a_grid_a_single_record_passes_with_no_more_than_failure_and_slack(steps: float, threshold: float) -> None:
+    """The discrete Gaussian, summed; counts and thresholds in units of four grid steps."""
+    event = StableHistogram(sigma=steps / 4, threshold=threshold, grid=0.25)
+    noise = 0.25 * np.arange(-400, 401)
+    passes = math.fsum(ref.discrete_gaussian(steps, 0, 400)[1.0 + noise > threshold].tolist())
+    assert passes <= event.failure + event.slack
+    assert StableHistogram(sigma=steps / 4, threshold=threshold).failure <= event.failure  # rounding may lift a count
 
 
 # --- scaled ---
@@ -246,6 +285,9 @@ def test_scaled_multiplies_the_noise_and_leaves_the_rest(kind: str) -> None:
         before, after = getattr(event, field.name), getattr(scaled, field.name)
         if field.name in event.scales:
             assert after == 4 * before
+        elif field.name == "threshold":
+            assert after - 1 == 4 * (before - 1)
+            assert scaled.failure == pytest.approx(event.failure, rel=1e-9)
         elif field.name == "grid" and kind in GAUSSIAN_KINDS and before is not None:
             assert 2**30 <= scaled.sigma / after < 2**31  # the grid follows the noise
         else:
@@ -280,6 +322,9 @@ EVENTS = st.one_of(
     ),
     st.builds(lambda f: NoisyMaxThreshold(**f), gaussian_fields(maybe_grid)),
     st.builds(lambda f, b: GNMax(**f, bins=b), gaussian_fields(maybe_grid), small),
+    st.builds(
+        lambda f, t, c: StableHistogram(**f, threshold=1 + t, columns=c), gaussian_fields(maybe_grid), positive, small
+    ),
     st.builds(Laplace, scale=positive, sensitivity=positive, dimension=small, count=counts),
     st.builds(lambda g, k, s: Laplace(scale=s, sensitivity=g * k, grid=g), powers, st.integers(1, 1000), positive),
     st.builds(
@@ -353,6 +398,8 @@ BAD = [
         ("Laplace", "grid", [3.0, 0.7]),  # not a whole part of the sensitivity
         ("DiscreteGaussian", "grid", [None]),
         ("GNMax", "bins", [0, *NOT_A_COUNT]),
+        ("StableHistogram", "columns", [0, *NOT_A_COUNT]),
+        ("StableHistogram", "threshold", [1.0, *NOT_POSITIVE, None]),  # one record alone must not pass it
         ("Laplace", "scale", [*NOT_POSITIVE, None]),
         ("PoissonSampledGaussian", "noise_multiplier", [*NOT_POSITIVE, None]),
         ("PoissonSampledGaussian", "sampling_probability", NOT_A_PROBABILITY),

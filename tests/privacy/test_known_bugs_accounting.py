@@ -21,6 +21,7 @@ from gpate.accounting import (
     NonPrivate,
     PoissonSampledGaussian,
     SmoothGaussian,
+    StableHistogram,
     accountant_for,
     tally,
 )
@@ -35,6 +36,7 @@ ONE_OF_EACH: list[Event] = [
     DiscreteGaussian(sigma=20.0, grid=2.0**-20, dimension=2),
     NoisyMaxThreshold(sigma=30.0),
     GNMax(sigma=25.0, bins=3),
+    StableHistogram(sigma=40.0, threshold=300.0, columns=3),
     Laplace(scale=16.0),
     Laplace(scale=16.0, sensitivity=2.0, grid=0.5),
     PoissonSampledGaussian(noise_multiplier=4.0, sampling_probability=0.1),

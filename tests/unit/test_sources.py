@@ -19,6 +19,7 @@ from PIL import Image
 from gpate.datasets.images import Limits
 from gpate.errors import (
     ColumnMissing,
+    ColumnUndeclared,
     DataEmpty,
     DataError,
     DataNotFound,
@@ -51,7 +52,7 @@ PEOPLE = table(
     column("married", "boolean"),
     target="job",
 )
-PEOPLE_CSV = "job,age,note,married,grade\ncook,31,x,True,1\nNone,,y,false,2\n007,4.5,z,,1\n"
+PEOPLE_CSV = "job,age,married,grade\ncook,31,True,1\nNone,,false,2\n007,4.5,,1\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +106,16 @@ def test_csv_with_a_schema_has_the_declared_types_and_order(tmp_path):
     assert frame["grade"].tolist() == [1, 2, 1]
 
 
+def test_a_column_that_the_schema_does_not_declare_is_named(tmp_path):
+    frame = pd.DataFrame({"married": [True], "grade": [1], "job": ["cook"], "age": [31], "note": ["secret"]})
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    frame.to_parquet(tmp_path / "people.parquet")
+    for source in (tmp_path / "people.csv", tmp_path / "people.parquet", frame):
+        with pytest.raises(ColumnUndeclared, match="'note'") as caught:
+            read_source(source, PEOPLE)
+        assert "secret" not in str(caught.value)
+
+
 def test_parquet_frame_and_csv_are_the_same_records(tmp_path):
     (tmp_path / "people.csv").write_text(PEOPLE_CSV)
     frame = pd.DataFrame(
@@ -119,7 +130,7 @@ def test_parquet_frame_and_csv_are_the_same_records(tmp_path):
 def test_without_a_schema_a_table_is_taken_as_it_is(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(PEOPLE_CSV, encoding="utf-8-sig")
-    assert list(read_source(path).records.columns) == ["job", "age", "note", "married", "grade"]
+    assert list(read_source(path).records.columns) == ["job", "age", "married", "grade"]
 
 
 def test_row_ids_leave_the_frame_and_are_what_is_hashed(tmp_path):

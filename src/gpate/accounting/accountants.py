@@ -16,6 +16,7 @@ import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -169,25 +170,26 @@ class PLDAccountant(Accountant):
 
     def profile(self, spent: Tally) -> Profile:
         """dp-accounting's pessimistic estimate, which is an upper bound."""
-        from dp_accounting.pld import PLDAccountant as Composer
-
-        composer = Composer()
-        for event, count in spent.items():
-            composer.compose(_dp_event(event), count)
-        return lambda epsilon: float(composer.get_delta(epsilon))
+        if not spent:
+            return lambda epsilon: 0.0
+        total = reduce(lambda a, b: a.compose(b), (_loss_distribution(event, count) for event, count in spent.items()))
+        return lambda epsilon: float(total.get_delta_for_epsilon(epsilon))
 
 
-def _dp_event(event: Event) -> Any:
-    import dp_accounting as dpa
+def _loss_distribution(event: Event, count: int) -> Any:
+    """Losses of `count` executions. Equal Gaussians become one; others are composed by convolution."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     if event.mu is not None:
-        return dpa.GaussianDpEvent(1.0 / event.mu)
+        return pld.from_gaussian_mechanism(1.0 / (event.mu * math.sqrt(count)))
     if isinstance(event, PoissonSampledGaussian):
-        return dpa.PoissonSampledDpEvent(event.sampling_probability, dpa.GaussianDpEvent(event.noise_multiplier))
+        q = event.sampling_probability
+        return pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=q).self_compose(count)
     if isinstance(event, Laplace):
         if event.grid is None:
-            return dpa.LaplaceDpEvent(event.scale / event.sensitivity)
-        return dpa.DiscreteLaplaceDpEvent(event.grid / event.scale, round(event.sensitivity / event.grid))
+            return pld.from_laplace_mechanism(event.scale / event.sensitivity).self_compose(count)
+        step, shift = event.grid / event.scale, round(event.sensitivity / event.grid)
+        return pld.from_discrete_laplace_mechanism(step, shift).self_compose(count)
     raise NotComputable(f"dp-accounting has no counterpart of {event}.")
 
 

@@ -165,6 +165,7 @@ class GPATE:
         pure = settings.mechanism.counts_epsilon
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
         records = _read(data, labels, public)
+        encoded = _encoded(records, public, settings.training.latent)
         folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         key = new_key()
         plan = {
@@ -185,7 +186,7 @@ class GPATE:
         }
         folder.save_plan(plan)
         with Gate.create(folder.ledger, budget, noise) as gate:
-            self._run(records, public, settings, gate, folder, streams, key, on_progress, on_warning, stop)
+            self._run(records, encoded, public, settings, gate, folder, streams, key, on_progress, on_warning, stop)
         return self
 
     @classmethod
@@ -225,6 +226,7 @@ class GPATE:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
             )
+        encoded = _encoded(records, public, settings.training.latent)
         budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
         model = cls(
             epsilon=budget.epsilon,
@@ -235,7 +237,17 @@ class GPATE:
         )
         with Gate.resume(folder.ledger, budget, noise_named(plan["noise"], seed=plan["noise_seed"])) as gate:
             model._run(
-                records, public, settings, gate, folder, Streams(plan["seed"]), key, on_progress, on_warning, stop
+                records,
+                encoded,
+                public,
+                settings,
+                gate,
+                folder,
+                Streams(plan["seed"]),
+                key,
+                on_progress,
+                on_warning,
+                stop,
             )
         return model
 
@@ -252,6 +264,7 @@ class GPATE:
     def _run(
         self,
         records: PrivateRecords,
+        encoded: tuple[Tensor, Tensor, GeneratorSpec],
         schema: TableSchema | ImageSchema,
         settings: Settings,
         gate: Gate,
@@ -262,7 +275,7 @@ class GPATE:
         on_warning: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
-        features, labels, spec = _encoded(records, schema, settings.training.latent)
+        features, labels, spec = encoded
         shares = None
         if settings.mechanism.counts_epsilon:
             counts = _class_counts(labels, spec, settings, gate, folder)

@@ -17,7 +17,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import pyarrow.parquet  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.errors import ColumnMissing, DataEmpty, DataError, DataUnreadable
+from gpate.errors import ColumnMissing, ColumnUndeclared, DataEmpty, DataError, DataUnreadable
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """How a missing number may be written in a .csv file; a missing text is an empty cell."""
@@ -44,7 +44,7 @@ def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.
 
     Args:
         path: the file.
-        facts: the schema; columns it does not name are left out.
+        facts: the schema; it must name every column.
         text: without a schema, read every column as text.
     """
     names = list(_csv(path, nrows=0, dtype=str).columns)
@@ -77,7 +77,7 @@ def _guessed(path: Path) -> pd.DataFrame:
 
 
 def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
-    """A parquet file; columns that the schema does not name are left out."""
+    """A parquet file, with the columns that the schema names."""
     frame = names = None
     try:
         names = pyarrow.parquet.read_schema(path).names
@@ -170,6 +170,12 @@ def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None
             raise ColumnMissing(
                 f"{where} has no column {name!r} ({what}). Mend: name it in the first line, or correct the schema."
             )
+    undeclared = [str(name) for name in names if name not in _wanted(facts)]
+    if undeclared:  # all declared names are there, so these are names too
+        raise ColumnUndeclared(
+            f"{where} has columns that the schema does not declare: {', '.join(map(repr, undeclared))}. "
+            "Mend: declare them, or leave them out of the data."
+        )
 
 
 def _wanted(facts: TableFacts) -> list[str]:

@@ -1,0 +1,346 @@
+"""GPATE from records to samples: the guarantees that hold whatever the data and whenever it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gpate import GPATE
+from gpate.accounting import read_ledger
+from gpate.boundary import FastNoise
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
+from gpate.methods import training
+from gpate.methods.gpate import NotFittedError
+from gpate.methods.run import RunFolderError
+from gpate.methods.training import Interrupted, Progress
+from gpate.release import verify
+from gpate.student import Student
+from tests.methods.small import FAST, IMAGES, TABLE, images, table
+
+KINDS = ["image", "table"]
+ALL = {"noise": "fast", "settings": {"threshold": 0.1}}
+"""With silent noise every query is answered, so that two runs can be compared line by line."""
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+
+
+def model(**changes: Any) -> GPATE:
+    settings = {**FAST, **changes.pop("settings", {})}
+    return GPATE(**{"epsilon": 2.0, "seed": 3, "settings": settings, "recipe": "paper-mnist-eps1", **changes})
+
+
+def fitted(kind: str, out: Path, **changes: Any) -> GPATE:
+    hooks = {name: changes.pop(name) for name in ("on_progress", "stop") if name in changes}
+    if kind == "image":
+        return model(**changes).fit(*images(), schema=IMAGES, out=out, **hooks)
+    return model(**changes).fit(table(), schema=TABLE, out=out, **hooks)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_sample_save_load_verify(kind: str, tmp_path: Path) -> None:
+    made = fitted(kind, tmp_path / "run")
+    assert verify(tmp_path / "run" / "release").passed
+    assert 0 < made.privacy.spend <= made.privacy.epsilon == 2.0
+    assert made.privacy.exact_noise
+    assert made.privacy.not_for_release == ()
+    assert set(made.privacy.events) == {"NoisyMaxThreshold", "GNMax"}
+    made.save(tmp_path / "copy")
+    loaded = GPATE.load(tmp_path / "copy" / "release")
+    if kind == "image":
+        pictures, labels = made.sample(20, seed=1)
+        assert pictures.shape == (20, 8, 8)
+        assert pictures.dtype == np.uint8
+        assert np.array_equal(pictures, loaded.sample(20, seed=1)[0])
+        assert set(labels) <= {"bar", "dot"}
+    else:
+        frame = made.sample(50, seed=1)
+        assert list(frame.columns) == list(table().columns)
+        assert frame["age"].between(0, 100).all()
+        pd.testing.assert_frame_equal(frame, loaded.sample(50, seed=1))
+        assert set(made.sample(20, where={"ill": "yes"})["ill"]) == {"yes"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_budget_is_spent_and_never_crossed(kind: str, tmp_path: Path) -> None:
+    spends: list[float] = []
+    made = fitted(kind, tmp_path / "run", on_progress=lambda p: spends.append(p.spend))
+    assert spends == sorted(spends)
+    assert spends[-1] <= 2.0
+    contents = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl")
+    assert contents.sealed
+    mechanism = made.settings_.mechanism
+    assert contents.header.budget.fits(mechanism.iteration(64), after=contents.tally) == 0  # not one more iteration
+
+
+def test_the_private_half_is_closed_and_the_release_holds_five_files(tmp_path: Path) -> None:
+    fitted("image", tmp_path / "run")
+    assert (tmp_path / "run" / "private").stat().st_mode & 0o777 == 0o700
+    names = sorted(p.name for p in (tmp_path / "run" / "release").iterdir())
+    assert names == ["certificate.json", "config.json", "generator.safetensors", "ledger.jsonl", "schema.yaml"]
+
+
+def test_a_canary_in_the_data_occurs_nowhere_in_the_release(tmp_path: Path) -> None:
+    """A value that only one private record has, and the partition key, appear in no released file."""
+    frame = table()
+    frame.loc[0, "pay"] = 7351.629
+    frame.loc[1, "job"] = "zebra-keeper"
+    model().fit(frame, schema=TABLE, out=tmp_path / "run")
+    key = json.loads((tmp_path / "run" / "private" / "run.json").read_text())["partition_key"]
+    for path in (tmp_path / "run" / "release").iterdir():
+        raw = path.read_bytes()
+        for canary in (b"7351", b"zebra", key.encode(), bytes.fromhex(key), str(len(frame)).encode() + b" records"):
+            assert canary not in raw, path.name
+
+
+def test_the_student_is_bit_identical_before_and_after_the_teachers_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FINDINGS 7.8: fakes made with private labels leave no trace in what is released."""
+    seen: list[bool] = []
+    real = training.Ensemble.train
+    students: list[Student] = []
+    build = Student.__init__
+    monkeypatch.setattr(Student, "__init__", lambda self, *a, **k: (build(self, *a, **k), students.append(self))[0])
+
+    def watched(self: training.Ensemble, *args: Any, **kwargs: Any) -> None:
+        before = {name: tensor.clone() for name, tensor in students[-1].state().items()}
+        real(self, *args, **kwargs)
+        after = students[-1].state()
+        seen.append(before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before))
+
+    monkeypatch.setattr(training.Ensemble, "train", watched)
+    fitted("image", tmp_path / "run")
+    assert len(seen) > 2
+    assert all(seen)
+
+
+def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FINDINGS 7.1: every record carries its teacher's number in a pixel; each teacher sees that number only."""
+    from gpate.private.partition import Partition
+
+    marked: list[bool] = []
+    real = training.Ensemble.train
+
+    def watched(self: training.Ensemble, batch_of: Any, *, has_records: Any) -> None:
+        for part in self.chunks():
+            owners = (batch_of(part)[0][:, :, 0] * 255).round().long()
+            numbers = torch.arange(self.teachers)[part].unsqueeze(1)
+            marked.append(bool(((owners == numbers) | ~has_records[part].unsqueeze(1)).all()))
+        real(self, batch_of, has_records=has_records)
+
+    pictures, labels = images()
+    hashes = np.random.default_rng(0).integers(0, 2**63, len(pictures)).astype(np.uint64) << np.uint64(1)
+    split = Partition.from_hashes(hashes, teachers=8)
+    pictures[:, 0, 0] = split.teacher_of_record.numpy()
+    monkeypatch.setattr("gpate.methods.gpate.hash_rows", lambda content, *, key: hashes)
+    monkeypatch.setattr(training.Ensemble, "train", watched)
+    model().fit(pictures, labels, schema=IMAGES, out=tmp_path / "run")
+    assert len(marked) > 2
+    assert all(marked)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(kind: str, stop_after: int, tmp_path: Path) -> None:
+    """Same ledger length and epsilon, and nothing asked again."""
+    whole = fitted(kind, tmp_path / "whole", **ALL)
+    count = 0
+
+    def stop() -> bool:
+        nonlocal count
+        count += 1
+        return count >= stop_after
+
+    with pytest.raises(Interrupted, match="--resume"):
+        fitted(kind, tmp_path / "run", stop=stop, **ALL)
+    data = images() if kind == "image" else (table(), None)
+    replayed: list[Progress] = []
+    resumed = GPATE.resume(tmp_path / "run", *data, on_progress=replayed.append)
+    assert resumed.privacy.spend == whole.privacy.spend
+    ledgers = [read_ledger(tmp_path / name / "release" / "ledger.jsonl") for name in ("whole", "run")]
+    assert ledgers[0].head.line == ledgers[1].head.line
+    assert verify(tmp_path / "run" / "release").passed
+    assert replayed[0].iteration == stop_after + 1
+    with pytest.raises(RunFolderError, match="finished"):
+        GPATE.resume(tmp_path / "run", *data)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_run_without_checkpoint_replays_its_answers_and_pays_once(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fitted("image", tmp_path / "run", stop=lambda: True, **ALL)
+    (tmp_path / "run" / "private" / "checkpoint.safetensors").unlink()
+    steps: list[Progress] = []
+    resumed = GPATE.resume(tmp_path / "run", *images(), on_progress=steps.append)
+    assert [p.replayed for p in steps[:2]] == [True, False]
+    whole = fitted("image", tmp_path / "whole", **ALL)
+    assert resumed.privacy.spend == whole.privacy.spend
+
+
+CHILD = textwrap.dedent("""
+    import sys
+    import numpy as np
+    from gpate import GPATE
+    from gpate.boundary import FastNoise
+    from tests.methods.small import FAST, IMAGES, images
+    FastNoise.gaussian = lambda self, size, sigma: np.zeros(size)
+    settings = {**FAST, "threshold": 0.1, "checkpoint_seconds": 0.0}
+    model = GPATE(epsilon=2.0, seed=3, recipe="paper-mnist-eps1", settings=settings, noise="fast")
+    model.fit(*images(), schema=IMAGES, out=sys.argv[1], on_progress=lambda p: print(p.iteration, flush=True))
+""")
+
+
+@pytest.mark.usefixtures("silent")
+def test_kill_9_and_resume_pays_at_most_one_answer_more(tmp_path: Path) -> None:
+    whole = fitted("image", tmp_path / "whole", **ALL)
+    run = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert run.stdout is not None
+    for _ in range(2):
+        run.stdout.readline()
+    time.sleep(0.02)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    resumed = GPATE.resume(tmp_path / "run", *images())
+    assert resumed.privacy.spend <= 2.0
+    lines = [read_ledger(tmp_path / name / "release" / "ledger.jsonl").head.line for name in ("whole", "run")]
+    assert abs(lines[0] - lines[1]) <= 2  # at most one iteration's two lines were paid for and lost
+    assert verify(tmp_path / "run" / "release").passed
+    assert whole.privacy.spend > 0
+
+
+def test_resuming_with_other_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fitted("image", tmp_path / "run", stop=lambda: True)
+    with pytest.raises(LedgerMismatch, match="not the records"):
+        GPATE.resume(tmp_path / "run", *images(seed=9))
+
+
+@pytest.mark.parametrize("noise_seed", [None, 4])
+def test_fast_noise_is_stamped(noise_seed: int | None, tmp_path: Path) -> None:
+    made = fitted("image", tmp_path / "run", noise="fast", noise_seed=noise_seed)
+    assert any("fast" in reason for reason in made.privacy.not_for_release)
+    assert "NOT FOR RELEASE" in made.certificate_.statement()
+
+
+def test_nonprivate_promises_nothing_and_says_so(tmp_path: Path) -> None:
+    made = GPATE(recipe="nonprivate", settings={"iterations": 3, "teacher_batch": 4, "samples": 4}).fit(
+        *images(), schema=IMAGES, out=tmp_path / "run"
+    )
+    assert made.privacy.epsilon == made.privacy.spend == float("inf")
+    assert made.privacy.not_for_release
+
+
+def test_class_counts_are_charged_and_scale_the_recipe(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    made = GPATE(epsilon=3.0, recipe="paper", seed=1, settings={"counts_epsilon": 0.5, "iterations": 3}).fit(
+        table(), schema=TABLE, out=tmp_path / "run", on_warning=warnings.append
+    )
+    assert made.privacy.events["Laplace"] == 1
+    assert warnings
+    assert made.privacy.spend <= 3.0
+    assert made.settings_.mechanism.teachers == 10
+
+
+def test_progress_shows_released_numbers_only(tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    fitted("image", tmp_path / "run", on_progress=steps.append)
+    assert set(vars(steps[0])) == {"iteration", "spend", "epsilon", "answered", "seconds", "fraction", "replayed"}
+    assert all(0 < step.fraction <= 1 for step in steps)
+
+
+def test_scikit_learn_conventions() -> None:
+    made = GPATE(epsilon=2.0)
+    assert made.get_params()["epsilon"] == 2.0
+    assert made.set_params(epsilon=3.0).epsilon == 3.0
+    with pytest.raises(InvalidValue, match="'epsillon'"):
+        made.set_params(epsillon=1.0)
+    for use in (lambda: made.sample(1), lambda: made.privacy, lambda: made.save("x"), lambda: made.certificate_):
+        with pytest.raises(NotFittedError, match="fit"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"epsilon": 0.0}, InvalidValue),
+        ({"delta": 0.0}, InvalidValue),
+        ({"recipe": "best"}, InvalidValue),
+        ({"settings": {"teachers": 0}}, InvalidValue),
+        ({"settings": {"tachers": 5}}, InvalidValue),
+        ({"settings": {"bins": 0}}, InvalidValue),
+        ({"settings": {"iterations": 0}}, InvalidValue),
+        ({"noise": "none"}, InvalidValue),
+        ({"noise": "exact", "noise_seed": 1}, InvalidValue),
+        ({"settings": {"accountant": "moments"}}, InvalidValue),
+    ],
+)
+def test_bad_settings_are_named_and_leave_no_folder(
+    settings: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(error, match="must be"):
+        model(**settings).fit(*images(), schema=IMAGES, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_data_are_named_and_leave_no_folder(tmp_path: Path) -> None:
+    pictures, labels = images()
+    frame = table()
+    cases: list[tuple[Any, Any, Any]] = [
+        (pictures, labels, None),  # no schema
+        (pictures, labels, TABLE),
+        (pictures[:, :6], labels, IMAGES),
+        (pictures, labels[:-1], IMAGES),
+        (pictures.astype(float), labels, IMAGES),
+        (frame.drop(columns="age"), None, TABLE),
+        (frame.assign(extra=1), None, TABLE),
+        (frame.assign(age="old"), None, TABLE),
+        (frame.assign(pay=np.nan), None, TABLE),
+        (frame.assign(ill="no"), None, TABLE),
+        (frame.iloc[:0], None, TABLE),
+        ("nowhere.csv", None, TABLE),
+    ]
+    for data, given, schema in cases:
+        with pytest.raises(GpateError):
+            model().fit(data, given, schema=schema, out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("x")
+    with pytest.raises(RunFolderError, match="exists already"):
+        fitted("image", tmp_path / "run")
+    assert (tmp_path / "run" / "mine").read_text() == "x"
+    with pytest.raises(RunFolderError, match="can be resumed"):
+        GPATE.resume(tmp_path / "run")
+
+
+def test_a_schema_is_required_and_says_why() -> None:
+    with pytest.raises(SchemaError, match="would leak"):
+        model().fit(table())
+
+
+def test_fewer_records_than_teachers_still_works_and_every_teacher_votes(tmp_path: Path) -> None:
+    made = model(settings={"teachers": 40}).fit(*images(20), schema=IMAGES, out=tmp_path / "run")
+    assert made.privacy.spend > 0
