@@ -16,14 +16,14 @@ import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpate.accounting import gaussian, rdp
 from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian
-from gpate.accounting.search import smallest
+from gpate.accounting.search import lowest_point, smallest
 from gpate.errors import InvalidValue, NotComputable, require_probability
 
 Tally = dict[Event, int]
@@ -93,18 +93,20 @@ class Accountant(ABC):
 def _with_slack(bare: Profile, slack: float) -> Profile:
     """The profile when the noise drawn is within `slack`, in total variation, of the noise accounted for.
 
-    Delta at epsilon grows by (1 + e^epsilon) slack (`gpate.accounting.discrete`). What holds at a smaller epsilon holds at a
-    larger one, so where that factor takes over, smaller ones are tried.
+    Delta at epsilon grows by (1 + e^epsilon) slack (`gpate.accounting.discrete`). What holds at a smaller epsilon holds at
+    a larger one, so beyond the point where that growth takes over, the point's own delta stands.
     """
 
     def at(epsilon: float) -> float:
         return bare(epsilon) + (1.0 + math.exp(min(epsilon, 700.0))) * slack
 
+    @cache
+    def lowest() -> float:
+        return lowest_point(at, 0.0, 80.0)
+
     def profile(epsilon: float) -> float:
         delta = at(epsilon)
-        if delta > 2 * bare(epsilon):
-            delta = min(delta, *(at(float(smaller)) for smaller in range(40) if smaller < epsilon), 1.0)
-        return delta
+        return delta if delta < 1.5 * bare(epsilon) else min(delta, at(min(epsilon, lowest())))
 
     return profile
 

@@ -48,6 +48,8 @@ Array = NDArray[np.float64]
 _CELLS = 8
 """Grid cells per 1/sigma when bounding the drop of F: the bound is too large by at most about one part in this many."""
 
+_HAIR = 1e-5
+
 
 def gnmax_data_independent(sigma: float, order: ArrayLike) -> Array:
     """Order / sigma^2: sensitivity sqrt(2)."""
@@ -84,10 +86,9 @@ def gnmax_bound(log_q: ArrayLike, *, sigma: float, order: float) -> Array:
         inside = (logq + e2) * (mu2 - 1) / mu2
         limit = (mu2 - 1) * e2 - mu2 * (np.log(mu1 / (mu1 - 1)) + np.log(mu2 / (mu2 - 1)))
         valid = (mu2 > 1) & (inside < 0) & (logq <= limit)
-        log_stay = np.log1p(-np.exp(logq))
-        log_a = log_stay - np.log(-np.expm1(inside))
-        log_b = e1 - logq / (mu1 - 1)
-        bound = np.logaddexp(log_stay + (order - 1) * log_a, logq + (order - 1) * log_b) / (order - 1)
+        stay = order * np.log1p(-np.exp(logq)) - (order - 1) * np.log1p(-np.exp(inside))  # log of (1 - q) A^(order-1)
+        leave = logq + (order - 1) * (e1 - logq / (mu1 - 1))  # log of q B^(order-1)
+        bound = np.log1p(np.expm1(stay) + np.exp(leave)) / (order - 1)  # keeps its digits when both are tiny
         bound = np.where(logq == -np.inf, 0.0, np.where(valid, np.maximum(bound, 0.0), np.inf))
     return np.minimum(bound, plain)
 
@@ -129,12 +130,14 @@ def smooth_sensitivity(
     highest = teachers / (2 * sigma)
     step = 1 / (sigma * _CELLS)
     cells = math.ceil((highest - lowest) / step) + 1
-    grid = lowest + step * np.arange(-_CELLS, cells + 2 * _CELLS + 2)
-    value = bound_at_margin(grid, sigma=sigma, bins=bins, order=order)
-    drop = value[: -_CELLS - 1] - value[_CELLS + 1 :]  # largest drop over 1/sigma that starts inside a cell
-    where, repeats = np.unique(
-        np.clip(np.floor((x - lowest) / step).astype(int), 0, cells) + _CELLS, return_counts=True
+    edges = lowest + step * np.arange(-_CELLS, cells + 2 * _CELLS + 2)
+    # cells overlap by a hair, so that a margin on an edge is in the same cell however it was rounded
+    below_edge, above_edge = (
+        bound_at_margin(edges + sign * _HAIR * step, sigma=sigma, bins=bins, order=order) for sign in (-1, 1)
     )
+    drop = below_edge[: -_CELLS - 1] - above_edge[_CELLS + 1 :]  # largest drop over 1/sigma that starts inside a cell
+    cell_of = np.floor((x - lowest) / step + _HAIR).astype(int)
+    where, repeats = np.unique(np.clip(cell_of, 0, cells) + _CELLS, return_counts=True)
     reach = np.arange(math.ceil(len(drop) / _CELLS) + 1)  # distances until every margin can be reached
     total = np.zeros(len(reach))
     for cell, times in zip(where, repeats, strict=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+_LEAST = 1e-18
+"""Anything smaller is as good as zero."""
+
 
 def smallest(
     holds: Callable[[float], bool], *, start: float = 1.0, limit: float = 1e12, tolerance: float = 1e-12
@@ -17,7 +20,7 @@ def smallest(
     high = start
     if holds(high):
         low = high / 2
-        while low > 1.0 / limit and holds(low):
+        while low > _LEAST and holds(low):
             high, low = low, low / 2
     else:
         low, high = high, high * 2
@@ -49,3 +52,20 @@ def largest_count(holds: Callable[[int], bool], *, limit: int = 10**12) -> int:
         else:
             high = middle
     return low
+
+
+def lowest_point(value: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that first falls and then rises is least, to about 1e-7 of the interval (golden section)."""
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(34):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = value(right)
+    return (low + high) / 2
