@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, schema
+from gpate.cli import account, sample, schema, verify
 from gpate.cli.output import errors
 from gpate.errors import GpateError
 
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.add_typer(account.app, name="account")
 app.add_typer(schema.app, name="schema")
+app.command("sample")(sample.sample)
+app.command("verify")(verify.verify)
 
 
 @app.callback()

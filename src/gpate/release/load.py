@@ -51,6 +51,7 @@ class Release:
     """A release that was read.
 
     Attributes:
+        folder: where it lies.
         certificate: what it promises.
         schema: of its records.
         spec: of its generator.
@@ -59,8 +60,15 @@ class Release:
     """
 
     def __init__(
-        self, *, certificate: Certificate, schema: TableSchema | ImageSchema, config: Config, network: nn.Module
+        self,
+        folder: Path,
+        *,
+        certificate: Certificate,
+        schema: TableSchema | ImageSchema,
+        config: Config,
+        network: nn.Module,
     ) -> None:
+        self.folder = folder
         self.certificate = certificate
         self.schema = schema
         self.spec: GeneratorSpec = config.spec
@@ -98,7 +106,7 @@ class Release:
         if problems := fit_problems(config, schema):
             raise ReleaseCorrupt(f"{folder} contradicts itself: {shortened(problems)}.")
         network = network_from(config.spec, weights_from_bytes(contents[files.WEIGHTS]))
-        return cls(certificate=certificate, schema=schema, config=config, network=network)
+        return cls(folder, certificate=certificate, schema=schema, config=config, network=network)
 
     def sample(
         self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None, balanced: bool = False
