@@ -16,6 +16,7 @@ can name a place outside the output.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -197,11 +198,12 @@ def _tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) ->
 def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
     import pyarrow.parquet as pq
 
-    layout, tables = _tables(chunks, schema, text=False)
+    _, tables = _tables(chunks, schema, text=False)
+    first = next(tables)  # its metadata, the same for every chunk, give pandas its own types back
     with open(path, "wb") as file:
-        with pq.ParquetWriter(file, layout) as writer:
-            for table in tables:
-                writer.write_table(table.replace_schema_metadata(None))
+        with pq.ParquetWriter(file, first.schema) as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
         _to_disk(file)
 
 

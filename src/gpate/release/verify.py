@@ -219,7 +219,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     else:
         rows.add("generator fits schema", fit_problems(config, schema), "sizes, classes and shares agree")
     if config is None:
-        rows.skipped(("weights", "weights finite"), "no config")
+        rows.skipped(("weights format", "weights", "weights finite"), "no config")
         return
     weights = rows.attempt(
         "weights format",
