@@ -306,7 +306,7 @@ class Ledger:
         for body in map(_body, contents):
             chain = _chain(chain, body)
             lines.append(_line(chain, body))
-        assert chain == self._chains[-1]
+        assert chain == self.head.chain
         return b"".join(lines)
 
     def close(self) -> None:

@@ -167,9 +167,9 @@ class Certificate:
         parts += [
             f"Differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}, for one record "
             f"({self.neighbours}).",
-            f"Whether or not any one record was among the data, whatever anyone sees or infers from this release is at "
-            f"most e^{self.epsilon:g}{factor} times as likely, but for a probability of {self.delta:g}. That bound was "
-            f"fixed before the run; the ledger shows that {self.spend:.4g} of it was spent.",
+            f"Anything that anyone sees in this release, or infers from it, is at most e^{self.epsilon:g}{factor} times as "
+            f"likely with any one record among the data as without it, and the other way round, but for a probability "
+            f"of {self.delta:g}. That bound was fixed before the run; the ledger shows {self.spend:.4g} of it spent.",
             "Not promised: that facts about the whole population stay hidden (they are what a release is for); the same "
             "bound for a person with several records (with k records epsilon is k times as large, and delta grows "
             "too); the secrecy of what the schema and the settings say, which are public; protection of records "

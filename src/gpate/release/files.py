@@ -37,7 +37,8 @@ NAMES = (*CERTIFIED, CERTIFICATE)
 PARTIAL = ".partial"
 """Ends the name of a file that is still being written."""
 
-_MAX_TEXT = 16 * 2**20
+_MAX_TEXT = 4 * 2**20
+_MAX_DEPTH = 16
 _PLAIN = (SCHEMA, CONFIG, CERTIFICATE)
 
 
@@ -77,13 +78,16 @@ def read(folder: Path, name: str) -> bytes:
         ) from problem
     except OSError as problem:
         raise ReleaseCorrupt(f"{path} is not a plain file that can be read: {problem.strerror}.") from problem
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise ReleaseCorrupt(f"{path} is not a plain file.")
         if name in _PLAIN and facts.st_size > _MAX_TEXT:
             raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {_MAX_TEXT:,}.")
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
@@ -141,11 +145,24 @@ def from_json(content: bytes, name: str) -> dict[str, Any]:
 
 
 def schema_from(content: bytes) -> TableSchema | ImageSchema:
-    """A schema from the bytes of its file. YAML's aliases, which can unfold without end, are refused."""
+    """A schema from the bytes of its file."""
     try:
         text = content.decode("utf-8")
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ReleaseCorrupt(f"{SCHEMA} holds YAML aliases, which gpate does not write.")
+        _check_tokens(text)
         return Schema.from_text(text, source=SCHEMA)
     except (UnicodeDecodeError, yaml.YAMLError, SchemaError, RecursionError) as problem:
         raise ReleaseCorrupt(f"{SCHEMA} is not a schema: {problem}") from problem
+
+
+def _check_tokens(text: str) -> None:
+    """Refuses what makes a small YAML file a large piece of work: aliases, and brackets within brackets without end."""
+    depth = 0
+    for token in yaml.scan(text):
+        if isinstance(token, yaml.AliasToken):
+            raise ReleaseCorrupt(f"{SCHEMA} holds YAML aliases, which gpate does not write.")
+        if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
+            depth += 1
+        elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise ReleaseCorrupt(f"{SCHEMA} is nested deeper than any schema.")

@@ -51,7 +51,7 @@ class Release:
     """A release that was read.
 
     Attributes:
-        folder: where it was read from.
+        folder: where it lies.
         certificate: what it promises.
         schema: of its records.
         spec: of its generator.
@@ -61,8 +61,8 @@ class Release:
 
     def __init__(
         self,
-        *,
         folder: Path,
+        *,
         certificate: Certificate,
         schema: TableSchema | ImageSchema,
         config: Config,
@@ -106,7 +106,7 @@ class Release:
         if problems := fit_problems(config, schema):
             raise ReleaseCorrupt(f"{folder} contradicts itself: {shortened(problems)}.")
         network = network_from(config.spec, weights_from_bytes(contents[files.WEIGHTS]))
-        return cls(folder=folder, certificate=certificate, schema=schema, config=config, network=network)
+        return cls(folder, certificate=certificate, schema=schema, config=config, network=network)
 
     def sample(
         self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None, balanced: bool = False

@@ -234,7 +234,8 @@ def _choose(soft: Tensor, generator: torch.Generator | None) -> Tensor:
     total = bounds[:, -1:]
     draw = torch.rand(len(soft), 1, generator=generator, dtype=torch.float64) * total
     drawn = (bounds <= draw).sum(dim=1).clamp_(max=soft.shape[1] - 1)
-    return torch.where(total.squeeze(1) > 0, drawn, soft.argmax(dim=1))
+    nothing = total.squeeze(1) <= 0
+    return torch.where(nothing, soft.argmax(dim=1), drawn) if bool(nothing.any()) else drawn
 
 
 def _flip(soft: Tensor, generator: torch.Generator | None) -> Tensor:

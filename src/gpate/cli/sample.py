@@ -1,0 +1,95 @@
+"""`gpate sample`: synthetic records from a release, to a file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gpate.cli.output import errors, print_json
+from gpate.errors import InvalidValue, require_count
+
+
+def sample(
+    release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
+    n: Annotated[int, typer.Option("-n", "--number", help="How many records.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help=".parquet or .csv for tables; .npz, .png (a grid) or a folder for images."),
+    ],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="COLUMN=VALUE, or COLUMN=LOWER..UPPER for numbers and times; class=NAME for images. May be repeated."
+        ),
+    ] = None,
+    balanced: Annotated[bool, typer.Option("--balanced", help="As many of each class.")] = False,
+    seed: Annotated[int | None, typer.Option(help="For the same records again.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Makes synthetic records from a release. It costs no privacy, however many are made."""
+    require_count("-n", n, 1)
+    from gpate.release import Release
+    from gpate.release.conditions import parse_condition
+    from gpate.release.output import check_output, format_of, write_records
+    from gpate.streams import Streams
+
+    loaded = Release.load(release)
+    pairs = [parse_condition(loaded.schema, text) for text in where or []]
+    conditions = dict(pairs)
+    if len(conditions) < len(pairs):
+        raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
+    format_of(output, loaded.schema)
+    check_output(output, force=force)  # before anything is made
+    used = Streams(seed).seed
+    start = time.perf_counter()
+    with Progress(
+        TextColumn("records"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=quiet or as_json or not errors.is_terminal,
+    ) as progress:
+        task = progress.add_task("records", total=n)
+        write_records(
+            output,
+            loaded.sample_chunks(n, where=conditions, seed=used, balanced=balanced),
+            n=n,
+            schema=loaded.schema,
+            force=force,
+            columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
+            on_progress=lambda made: progress.advance(task, made),
+        )
+    seconds = time.perf_counter() - start
+    certificate = loaded.certificate
+    if as_json:
+        print_json(
+            {
+                "output": str(output),
+                "records": n,
+                "seed": used,
+                "seconds": round(seconds, 3),
+                "epsilon": certificate.epsilon,
+                "delta": certificate.delta,
+                "not_for_release": list(certificate.not_for_release),
+            }
+        )
+    elif not quiet:
+        promise = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
+        errors.print(
+            f"Wrote {n:,} records to {escape(str(output))} in {seconds:.1f} s ({promise}). "
+            f"The same again: --seed {used}",
+            soft_wrap=True,
+            highlight=False,
+        )
+    if not certificate.releasable and not as_json:
+        reasons = escape("; ".join(certificate.not_for_release))
+        errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)

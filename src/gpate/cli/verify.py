@@ -1,0 +1,62 @@
+"""`gpate verify`: every claim of a release, recomputed from its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from gpate.cli.output import console, print_json
+
+
+def verify(
+    release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
+    for_release: Annotated[
+        bool, typer.Option("--for-release", help="Fail also if it is stamped not for release.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Checks a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 2 if anything does not hold."""
+    from gpate.release import verify as check
+
+    found = check(release)
+    good = found.releasable if for_release else found.passed
+    certificate = found.certificate
+    if as_json:
+        print_json(
+            {
+                "passed": found.passed,
+                "releasable": found.releasable,
+                "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in found.checks],
+                "certificate": None if certificate is None else certificate.to_json(),
+                "statement": certificate.statement() if certificate is not None and found.passed else None,
+            }
+        )
+        raise typer.Exit(0 if good else 2)
+    table = Table(title=f"Release {escape(str(release))}", title_justify="left", title_style="bold")
+    table.add_column("check", style="cyan", no_wrap=True)
+    table.add_column("holds", justify="center")
+    table.add_column("detail", overflow="fold")
+    for row in found.checks:
+        mark = "[green]yes[/]" if row.passed else "[bold red]NO[/]"
+        table.add_row(escape(row.name), mark, escape(row.detail), style=None if row.passed else "red")
+    console.print(table, highlight=False)
+    if not found.passed:
+        failed = sum(not row.passed for row in found.checks)
+        console.print(
+            f"[bold white on red] DOES NOT HOLD [/] {failed} of {len(found.checks)} checks failed. "
+            "Do not trust what this release claims. Mend: fetch it again from its owner.",
+            highlight=False,
+        )
+        raise typer.Exit(2)
+    assert certificate is not None
+    if not certificate.releasable:
+        console.print("[bold white on red] NOT FOR RELEASE [/] Every check holds, and one of them is this stamp.\n")
+    else:
+        console.print("[bold green]Every check holds.[/]\n")
+    console.print(escape(certificate.statement()), highlight=False)
+    console.print(f"\nFingerprint: {certificate.fingerprint}", highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if good else 2)

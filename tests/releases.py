@@ -1,0 +1,83 @@
+"""Small releases for tests, as a run writes them: a student, a gate on disk, a few paid events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpate.accounting import Budget, DiscreteGaussian, Gaussian
+from gpate.boundary import ExactNoise, Gate, Noise
+from gpate.release import Certificate, write_release
+from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema.codec import TableCodec
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+
+IMAGES = ImageSchema(height=8, width=8, classes=("cat", "dog", "../../etc"))
+TABLE = Schema.from_dict(
+    {
+        "kind": "table",
+        "target": "income",
+        "columns": {
+            "age": {"type": "integer", "bounds": [17, 90]},
+            "fare": {"type": "numeric", "bounds": [0.5, 512], "scale": "log", "missing": True},
+            "job": {"type": "categorical", "categories": ["Clerk", "Cook", 'a "b", c'], "missing": True},
+            "grade": {"type": "categorical", "categories": [1, 2, 3]},
+            "married": {"type": "boolean", "missing": True},
+            "joined": {"type": "datetime", "bounds": ["2001-01-01", "2024-12-31"], "unit": "day"},
+            "seen": {"type": "datetime", "bounds": ["2024-01-01", "2024-01-31"]},
+            "income": {"type": "categorical", "categories": ["<=50K", ">50K"]},
+        },
+    }
+)
+
+
+def spec_for(schema: TableSchema | ImageSchema) -> GeneratorSpec:
+    classes = max(1, len(schema.classes))
+    if isinstance(schema, ImageSchema):
+        size = {"channels": schema.channels, "height": schema.height, "width": schema.width}
+        return GeneratorSpec(kind="image", classes=classes, latent=6, **size)
+    codec = TableCodec(schema)
+    softmax = tuple((block.start, block.stop) for block in codec.blocks if block.kind == "onehot")
+    return GeneratorSpec(kind="table", classes=classes, width=codec.width, latent=6, softmax=softmax)
+
+
+def student_for(schema: TableSchema | ImageSchema, **settings: Any) -> Student:
+    made = Student(spec_for(schema), init=Streams(0).torch("init"), **settings)
+    if schema.kind == "image":  # the paper's start gives grey images only; a release should show its classes apart
+        for parameter in made.network.parameters():
+            parameter.data.mul_(6.0 if parameter.ndim > 1 else 1.0)
+    made.finish(Streams(0).torch("finish"))
+    return made
+
+
+def paid_gate(folder: Path, *, noise: Noise | None = None, epsilon: float = 1.0, memory: bool = False) -> Gate:
+    budget = Budget(epsilon=epsilon, delta=1e-5)
+    gate = Gate.in_memory(budget, noise) if memory else Gate.create(folder / "ledger.jsonl", budget, noise)
+    for _ in range(3):
+        grid = gate.grid(40.0)
+        event = Gaussian(sigma=40.0) if grid is None else DiscreteGaussian(sigma=40.0, grid=grid)
+        gate.pay(event, purpose="a test").perturb(np.zeros(1, dtype=np.int64))
+    return gate
+
+
+def make_release(
+    folder: Path, schema: TableSchema | ImageSchema = TABLE, *, noise: Noise | None = None, **changes: Any
+) -> Certificate:
+    """A finished release in a new folder."""
+    folder.mkdir(parents=True)
+    memory, epsilon = changes.pop("memory", False), changes.pop("epsilon", 1.0)
+    student = student_for(schema)
+    with paid_gate(folder, noise=noise or ExactNoise(), epsilon=epsilon, memory=memory) as gate:
+        arguments: dict[str, Any] = {
+            "spec": student.spec,
+            "weights": student.network.state_dict(),
+            "shares": student.shares.tolist(),
+            "schema": schema,
+            "ledger": gate.ledger,
+            "settings": {"recipe": "test", "clip": float("inf"), "steps": (1, 2)},
+            "not_for_release": gate.not_for_release,
+        }
+        return write_release(folder, **{**arguments, **changes})
