@@ -399,6 +399,7 @@ SHAPES: list[list[Event]] = [
     [DiscreteGaussian(sigma=1e3, grid=grid_for(1e3), count=10**6)],
     [DiscreteGaussian(sigma=1024.0, grid=1.0, count=100)],
     [DiscreteGaussian(sigma=64.0, grid=1.0, sensitivity=32.0)],
+    [StableHistogram(sigma=100.0, threshold=651.0, grid=grid_for(100.0))],
 ]
 
 

@@ -13,7 +13,10 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpate.boundary.types import opened
 from gpate.errors import InvalidValue
+from gpate.private import patches
 from gpate.private.networks import ImageTeacher, TableTeacher, TeacherNetwork, teacher_network
+from gpate.private.patches import Patches
+from gpate.private.patches import _gpu as patches_gpu
 from gpate.private.teachers import Ensemble, Placement, plan_placement
 from gpate.streams import Streams
 
@@ -188,3 +191,25 @@ def test_state_goes_to_the_host_when_the_card_is_too_small() -> None:
 def test_an_unknown_variant_is_named() -> None:
     with pytest.raises(InvalidValue, match="'resnet'"):
         teacher_network("resnet", kind="image", shape=(1, 8, 8), classes=2)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 8, 8), (3, 1, 2, 28, 28), (1, 2, 3, 6, 10)])
+def test_patches_are_those_of_unfold_and_their_gradient_its_transpose(shape: tuple[int, ...]) -> None:
+    n, c, b, h, w = shape
+    x = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    slow = F.unfold(x.transpose(1, 2).reshape(n * b, c, h, w), 5, padding=2, stride=2)
+    slow = slow.view(n, b, c * 25, -1).transpose(1, 2).reshape(n, c * 25, -1)
+    fast = Patches.apply(x)
+    assert torch.equal(fast, slow)
+    weights = torch.rand(fast.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    gradients = [torch.autograd.grad((out * weights).sum(), x)[0] for out in (fast, slow)]
+    assert torch.allclose(*gradients)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(7, 3, 4, 8, 8), (30, 11, 5, 14, 14), (3, 1, 2, 28, 28)])
+def test_patches_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...]) -> None:
+    x = torch.rand(shape, device="cuda")
+    assert torch.equal(patches_gpu().gather(x), patches.gather(x))
+    out = torch.rand(patches.gather(x).shape, device="cuda")
+    assert torch.allclose(patches_gpu().scatter(out, x.shape), patches.scatter(out, x.shape), atol=1e-5)

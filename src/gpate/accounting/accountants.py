@@ -24,7 +24,7 @@ import numpy as np
 from gpate.accounting import gaussian, rdp
 from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian
 from gpate.accounting.search import lowest_point, smallest
-from gpate.errors import InvalidValue, NotComputable, require_probability
+from gpate.errors import InvalidValue, NotComputable, require_count, require_probability
 
 Tally = dict[Event, int]
 """How often each event was executed. The only place where counts are multiplied is what reads this."""
@@ -36,14 +36,16 @@ _MAX_LOSSES = 200_000
 
 
 def tally(events: Iterable[Event] | Mapping[Event, int]) -> Tally:
-    """Counts executions of each distinct event. A tally passes through unchanged."""
+    """Counts executions of each distinct event; a tally comes out as it went in."""
     if isinstance(events, Mapping):
-        return dict(events)
-    objects: dict[int, tuple[Event, int]] = {}  # a million references to one event are hashed once
-    for event in events:
-        objects[id(event)] = (event, objects.get(id(event), (event, 0))[1] + 1)
+        repeated = [(event, require_count("count", repeats)) for event, repeats in events.items()]
+    else:
+        objects: dict[int, tuple[Event, int]] = {}  # a million references to one event are hashed once
+        for event in events:
+            objects[id(event)] = (event, objects.get(id(event), (event, 0))[1] + 1)
+        repeated = list(objects.values())
     totals: Tally = {}
-    for event, repeats in objects.values():
+    for event, repeats in repeated:
         once = event.once()
         totals[once] = totals.get(once, 0) + repeats * event.count
     return {event: count for event, count in totals.items() if count}
@@ -74,13 +76,15 @@ class Accountant(ABC):
         bare = self.profile(spent)
         slack = math.fsum(count * event.slack for event, count in spent.items())
         failure = math.fsum(count * event.failure for event, count in spent.items())
-        whole = bare if failure == 0.0 else lambda epsilon: bare(epsilon) + failure
-        return whole if slack == 0.0 else _with_slack(whole, slack)
+        drawn = bare if slack == 0.0 else _with_slack(bare, slack)
+        return drawn if failure == 0.0 else lambda epsilon: drawn(epsilon) + failure
 
     def delta(self, events: Iterable[Event] | Tally, *, epsilon: float) -> float:
         """The smallest delta for this epsilon."""
         if math.isnan(epsilon) or epsilon < 0:
             raise InvalidValue("epsilon", epsilon, ">= 0")
+        if math.isinf(epsilon):
+            return 0.0
         return min(1.0, self.full_profile(events)(epsilon))
 
     def epsilon(self, events: Iterable[Event] | Tally, *, delta: float) -> float:
@@ -124,8 +128,8 @@ class GaussianAccountant(Accountant):
         """The Gaussian profile at the composed mu, mixed over the losses of pure releases."""
         mu = math.sqrt(math.fsum(count * event.mu**2 for event, count in spent.items() if event.mu is not None))
         pure = [(event.pure_epsilon, count) for event, count in spent.items() if event.pure_epsilon is not None]
-        if math.prod(count + 1 for _, count in pure) > _MAX_LOSSES:
-            raise NotComputable("Too many kinds of pure-DP releases to compose exactly; use the pld accountant.")
+        if math.prod(count + 1 for _, count in pure) > _MAX_LOSSES:  # together they are pure DP with the sum
+            pure = [(math.fsum(count * e for e, count in pure), 1)]
         losses, probabilities = gaussian.pure_losses(pure)
         return lambda epsilon: float(probabilities @ gaussian.delta_for(mu, epsilon - losses))
 
@@ -209,7 +213,9 @@ def accountant_named(name: str) -> Accountant:
 
 
 def accountant_for(events: Iterable[Event] | Tally) -> Accountant:
-    """The tightest accountant that covers all of these: exact Gaussian, else PLD, else RDP.
+    """The first of exact Gaussian, PLD and RDP that covers all of these.
+
+    Gaussians are composed exactly by the first; pure-DP releases beside them are taken as the worst that pure DP allows.
 
     Raises:
         NotComputable: sampled events need the package dp-accounting, and it is not installed.

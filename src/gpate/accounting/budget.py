@@ -27,6 +27,7 @@ from gpate.accounting.search import largest_count
 from gpate.errors import InvalidValue, require_epsilon, require_probability
 
 _ROUNDING = 1e-12
+_LEAST_PURE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class Budget:
     def __post_init__(self) -> None:
         require_epsilon(self.epsilon)
         require_probability("delta", self.delta, "Usual: 1e-5, and well below one over the number of records.")
-        if not 0.0 <= self.pure < self.epsilon:
+        number = isinstance(self.pure, int | float) and not isinstance(self.pure, bool)
+        if not number or not (self.pure == 0.0 or _LEAST_PURE <= self.pure < self.epsilon):
             raise InvalidValue("pure", self.pure, f"at least 0 and less than epsilon = {self.epsilon!r}")
         if self.accountant != "auto":
             accountant_named(self.accountant)
@@ -65,14 +67,14 @@ class Budget:
         if any(isinstance(event, NonPrivate) for event in spent):
             return False
         accountant = self.accountant_for(spent)
-        if accountant is ACCOUNTANTS["gaussian"]:
+        if accountant in (ACCOUNTANTS["gaussian"], ACCOUNTANTS["pld"]):
             pure = {event: count for event, count in spent.items() if event.pure_epsilon is not None}
             used = math.fsum(count * event.pure_epsilon for event, count in pure.items() if event.pure_epsilon)
             if used > self.pure * (1 + _ROUNDING):
                 return False
             spent = {event: count for event, count in spent.items() if event not in pure}
             if self.pure:
-                spent[Laplace(scale=1.0 / self.pure)] = 1
+                spent[Laplace(scale=1.0 / self.pure, grid=1.0)] = 1  # on whole counts: the worst that pure DP allows
         return accountant.delta(spent, epsilon=self.epsilon) <= self.delta
 
     def spend(self, events: Iterable[Event] | Tally) -> float:

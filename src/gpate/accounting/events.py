@@ -110,7 +110,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     """
     fields = dict(data)
     kind = fields.pop("kind", None)
-    if kind not in EVENT_TYPES:
+    if not isinstance(kind, str) or kind not in EVENT_TYPES:
         raise LedgerVersion(f"Event kind {kind!r} is unknown. It was written by a newer gpate: upgrade to read it.")
     try:
         return EVENT_TYPES[kind](**fields)
@@ -252,7 +252,8 @@ class StableHistogram(GaussianNoise):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("columns", self.columns, 1)
-        if not 1.0 < self.threshold < math.inf:
+        require_positive("threshold", self.threshold)
+        if not self.threshold > 1.0:
             raise InvalidValue("threshold", self.threshold, "finite and above 1", "A single record must not pass it.")
 
     @property
@@ -317,7 +318,7 @@ class PoissonSampledGaussian(Event):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("noise_multiplier", self.noise_multiplier)
-        if self.sampling_probability != 1.0:
+        if self.sampling_probability != 1.0 or isinstance(self.sampling_probability, bool):
             require_probability("sampling_probability", self.sampling_probability)
 
 

@@ -76,8 +76,9 @@ def _(event: SmoothGaussian, orders: Orders) -> NDArray[np.float64]:
         a (f - f')^2 / (2 s^2 S^2 w) + (a t - log(w) / 2) / (a - 1),    w = 1 + a (e^{2t} - 1) > 0.
 
     The first term is largest at t = -beta, where it is a / (2 s^2 (a - (a - 1) e^{2 beta})); the second falls for t <
-    0 and rises for t > 0, so it is largest at one of the ends. Finite while a < 1 / (1 - e^{-2 beta}). Slightly
-    tighter than theorem 23 of Papernot et al. 2018, which bounds the same quantity.
+    0 and rises for t > 0, so it is largest at one of the ends. Finite while a < 1 / (1 - e^{-2 beta}). This is
+    the exact supremum. Theorem 23 of Papernot et al. 2018 bounds the same quantity from above only for orders up to about
+    1 / (4 beta); near its pole it is below the truth (`tests/privacy/test_pate_bounds.py` shows where).
     """
     a, beta = orders, event.beta
     left = a - (a - 1) * math.exp(2 * beta)

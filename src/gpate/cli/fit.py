@@ -57,14 +57,16 @@ def fit(
     """Fit a generator to private records, under a budget that cannot be crossed."""
     from gpate.methods.gpate import GPATE
     from gpate.methods.training import Interrupted
+    from gpate.schema import TableSchema
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
     stop = threading.Event()
+    warn = _warn_as_json if as_json else _warn
     with _first_interrupt(stop), _display(quiet=quiet, as_json=as_json) as show:
         try:
             if resume is not None:
-                model = GPATE.resume(resume, on_progress=show, on_warning=_warn, stop=stop.is_set)
+                model = GPATE.resume(resume, on_progress=show, on_warning=warn, stop=stop.is_set)
             else:
                 settings = dict(_pair(text) for text in change or [])
                 model = GPATE(
@@ -84,11 +86,11 @@ def fit(
                     target=target,
                     out=out or Path("run"),
                     on_progress=show,
-                    on_warning=_warn,
+                    on_warning=warn,
                     stop=stop.is_set,
                 )
         except Interrupted as stopped:
-            errors.print(f"[bold]{escape(str(stopped))}[/]")
+            errors.print(f"[bold]{escape(str(stopped))}[/]", soft_wrap=True, highlight=False)
             raise typer.Exit(STOPPED) from None
     certificate, release = model.certificate_, str(model.run_ / "release")
     if as_json:
@@ -96,9 +98,13 @@ def fit(
         return
     stamped = bool(certificate.not_for_release)
     title, colour = ("NOT FOR RELEASE", "red") if stamped else ("Released", "green")
-    console.print(Panel(certificate.statement(), title=title, border_style=colour, expand=False))
+    console.print(Panel(escape(certificate.statement()), title=title, border_style=colour, expand=False))
+    output = "synthetic.csv" if isinstance(model.release_.schema, TableSchema) else "synthetic.png"
     console.print(
-        f"The generator is in [bold]{escape(release)}[/]. Next: [bold]gpate sample {escape(release)} -n 1000[/]"
+        f"The generator is in [bold]{escape(release)}[/]. "
+        f"Next: [bold]gpate sample {escape(release)} -n 100 -o {output}[/]",
+        soft_wrap=True,
+        highlight=False,
     )
 
 
@@ -110,7 +116,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _warn(text: str) -> None:
-    errors.print(f"[yellow]Note:[/] {escape(text)}")
+    errors.print(f"[yellow]Note:[/] {escape(text)}", soft_wrap=True, highlight=False)
+
+
+def _warn_as_json(text: str) -> None:
+    errors.print_json(json.dumps({"warning": text}), indent=None)
 
 
 @contextmanager

@@ -166,10 +166,11 @@ class GPATE:
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
         records = _read(data, labels, public)
         encoded = _encoded(records, public, settings.training.latent)
+        recipes.check_room(settings, budget=budget, dims=encoded[2].dims)
         folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         key = new_key()
         plan = {
-            "source": str(data) if isinstance(data, str | os.PathLike) else None,
+            "source": _source(data),
             "schema": public.to_dict(),
             "settings": settings.to_json(),
             "seed": streams.seed,
@@ -385,6 +386,13 @@ def _schema_for(schema: Any, name: str | None, target: str | None) -> TableSchem
             raise InvalidValue("target", target, "given for tables only")
         public = Schema.from_dict({**public.to_dict(), "target": target})
     return public
+
+
+def _source(data: Any) -> str | None:
+    """Where a resumed run finds the records again, from whatever folder it is resumed."""
+    if not isinstance(data, str | os.PathLike):
+        return None
+    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
 
 
 def _read(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateRecords:

@@ -266,6 +266,20 @@ def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> 
     return dataclasses.replace(settings, mechanism=mechanism, training=training), warnings
 
 
+def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
+    """Raises if the budget does not buy a single iteration: what it would release is a generator that learnt nothing."""
+    mechanism = settings.mechanism
+    if mechanism.noiseless or mechanism.teachers is None:  # nothing to buy, or the noise is still to be chosen
+        return
+    if not budget.allows(mechanism.iteration(dims)):
+        raise InvalidValue(
+            "epsilon",
+            budget.epsilon,
+            "enough for one iteration with this recipe's noise",
+            "Mend: raise epsilon, or threshold_sigma and vote_sigma, or ask for fewer samples.",
+        )
+
+
 def quick(settings: Settings) -> Settings:
     """A try-out: few iterations, few samples. Same guarantee, less of everything."""
     changes: dict[str, Any] = {

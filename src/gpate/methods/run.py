@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -57,9 +60,10 @@ class RunFolder:
             raise RunFolderError(
                 f"{folder.path} exists already. Mend: choose another --out, or `gpate fit --resume {folder.path}`."
             )
-        folder.private.mkdir(parents=True, mode=0o700)
-        folder.private.chmod(0o700)
-        folder.release.mkdir()
+        with _named("The run folder", "choose a place with room that may be written to"):
+            folder.private.mkdir(parents=True, mode=0o700)
+            folder.private.chmod(0o700)
+            folder.release.mkdir()
         return folder
 
     @classmethod
@@ -79,7 +83,13 @@ class RunFolder:
 
     def save_plan(self, plan: Mapping[str, Any]) -> None:
         """What the run is; written once, before anything is spent."""
-        self.write_json("run.json", plan)
+        try:
+            self.write_json("run.json", plan)
+        except RunFolderError:  # nothing was spent, and nothing could be resumed
+            for half in (self.private, self.release):
+                shutil.rmtree(half)
+            self.path.rmdir()
+            raise
 
     def plan(self) -> dict[str, Any]:
         """What the run is."""
@@ -88,7 +98,7 @@ class RunFolder:
     def record(self, answer: Answer) -> None:
         """Adds an answer to the journal, on disk before it is used."""
         line = {"winners": answer.winners.tolist(), "receipts": [[r.line, r.chain] for r in answer.receipts]}
-        with (self.private / "answers.jsonl").open("a") as journal:
+        with _named("The journal"), (self.private / "answers.jsonl").open("a") as journal:
             journal.write(json.dumps(line) + "\n")
             journal.flush()
             os.fsync(journal.fileno())
@@ -111,22 +121,20 @@ class RunFolder:
 
     def note(self, statistics: Mapping[str, Any]) -> None:
         """One line of statistics. They may be private: they stay in private/."""
-        with (self.private / "stats.jsonl").open("a") as out:
+        with _named("The statistics"), (self.private / "stats.jsonl").open("a") as out:
             out.write(json.dumps(statistics) + "\n")
 
     def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor]) -> None:
         """Replaces the checkpoint, all or nothing."""
         path = self.private / "checkpoint.safetensors"
         temporary = path.with_suffix(".tmp")
-        try:
-            cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-            save_file(cpu, temporary, metadata={"iteration": str(iteration)})
-            os.replace(temporary, path)
-        except OSError as problem:
-            temporary.unlink(missing_ok=True)
-            raise RunFolderError(
-                f"The checkpoint could not be written ({problem.strerror}). Mend: make room, then resume."
-            ) from problem
+        cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        with _named("The checkpoint"):
+            try:
+                save_file(cpu, temporary, metadata={"iteration": str(iteration)})
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def last_checkpoint(self) -> tuple[int, dict[str, Tensor]]:
         """(iterations done, tensors); (0, {}) if there is none."""
@@ -148,11 +156,22 @@ class RunFolder:
         """A small file of private/, written all or nothing."""
         path = self.private / name
         temporary = path.with_suffix(".tmp")
-        with temporary.open("w") as out:
-            out.write(json.dumps(data, indent=2))
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
+        with _named(name):
+            with temporary.open("w") as out:
+                out.write(json.dumps(data, indent=2))
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, path)
+
+
+@contextmanager
+def _named(what: str, mend: str = "make room, then `gpate fit --resume`") -> Iterator[None]:
+    """Faults of the disk as errors with a name. safetensors has an error of its own for them."""
+    try:
+        yield
+    except (OSError, SafetensorError) as problem:
+        reason = getattr(problem, "strerror", None) or "no room, or another fault of the disk"
+        raise RunFolderError(f"{what} could not be written ({reason}). Mend: {mend}.") from problem
 
 
 def key_from(text: str) -> bytes:

@@ -14,16 +14,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue
+from gpate.private.patches import KERNEL, Patches
 
 LEAK = 0.2
-KERNEL, STRIDE, PAD = 5, 2, 2
 Parameters = Mapping[str, Tensor]
 
 
@@ -49,31 +48,19 @@ class TeacherNetwork(ABC):
         """
 
 
+def _batch_norm(h: Tensor, batches: int, scale: Tensor, shift: Tensor) -> Tensor:
+    """[n, maps, batches * m, positions], normalised over each batch of m: torch's own, each map of each batch a
+    channel.
+    """
+    n, maps, samples, positions = h.shape
+    channels = h.view(1, n * maps * batches, samples // batches * positions)
+    weight, bias = (t.repeat_interleave(batches, dim=1).view(-1) for t in (scale, shift))
+    return F.batch_norm(channels, None, None, weight, bias, training=True, eps=1e-5).view(h.shape)
+
+
 def _normalised(h: Tensor, over: tuple[int, ...], scale: Tensor, shift: Tensor) -> Tensor:
     variance, mean = torch.var_mean(h, over, correction=0, keepdim=True)
     return (h - mean) * (torch.rsqrt(variance + 1e-5) * scale) + shift
-
-
-class _Patches(torch.autograd.Function):
-    """[n, c, b, h, w] -> every 5x5 patch at stride 2: [n, c * 25, b * h/2 * w/2]. Its backward is 25 strided sums."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.shape = x.shape
-        n, c, b, h, w = x.shape
-        padded = F.pad(x, (PAD, PAD, PAD, PAD))
-        view = padded.unfold(3, KERNEL, STRIDE).unfold(4, KERNEL, STRIDE)  # [n, c, b, h/2, w/2, 5, 5]
-        return view.permute(0, 1, 5, 6, 2, 3, 4).reshape(n, c * KERNEL**2, b * (h // 2) * (w // 2))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        n, c, b, h, w = ctx.shape
-        patches = grads[0].view(n, c, KERNEL, KERNEL, b, h // 2, w // 2)
-        out = patches.new_zeros(n, c, b, h + 2 * PAD, w + 2 * PAD)
-        for i in range(KERNEL):
-            for j in range(KERNEL):
-                out[..., i : i + h : STRIDE, j : j + w : STRIDE] += patches[:, :, i, j]
-        return out[..., PAD : PAD + h, PAD : PAD + w]
 
 
 class ImageTeacher(TeacherNetwork):
@@ -131,13 +118,13 @@ class ImageTeacher(TeacherNetwork):
         h = x.reshape(n, s * m, *self.shape).transpose(1, 2)
         for i, maps in enumerate(self.kernels):
             height, width = height // 2, width // 2
-            label = (flat_y @ p[f"conv{i}.label"]).transpose(1, 2)  # [n, maps, s * m]
-            h = torch.bmm(p[f"conv{i}"], _Patches.apply(h)).view(n, maps, s, m, height * width)
-            h = h + label.view(n, maps, s, m, 1)
-            shift = p[f"conv{i}.shift"].view(n, maps, 1, 1, 1)
-            scale = p.get(f"conv{i}.scale")
-            h = h + shift if scale is None else _normalised(h, (3, 4), scale.view(n, maps, 1, 1, 1), shift)
-            h = F.leaky_relu(h, LEAK).view(n, maps, s * m, height, width)
+            label = (flat_y @ p[f"conv{i}.label"]).mT.unsqueeze(3)  # [n, maps, s * m, 1]
+            scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
+            h = torch.bmm(p[f"conv{i}"], Patches.apply(h)).view(n, maps, s * m, height * width)
+            h = h.add_(label + shift.view(n, maps, 1, 1) if scale is None else label)
+            if scale is not None:
+                h = _batch_norm(h, s, scale, shift)
+            h = F.leaky_relu(h, LEAK, inplace=True).view(n, maps, s * m, height, width)
         h = h.transpose(1, 2).reshape(n, s * m, self.flat)
         h = torch.baddbmm(flat_y @ p["dense.label"], h, p["dense"]).view(n, s, m, 256)
         h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), p["dense.shift"].view(n, 1, 1, 256))
