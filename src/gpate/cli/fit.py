@@ -146,7 +146,7 @@ def _display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
     if as_json:
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
         return
-    if quiet:
+    if quiet or not errors.is_terminal:
         yield lambda p: None
         return
     columns = (

@@ -32,7 +32,7 @@ from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
 from gpate.methods import recipes
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder, RunFolderError, key_from
-from gpate.methods.training import Material, Progress, train_student
+from gpate.methods.training import Material, Progress, chosen_device, train_student
 from gpate.private.fingerprint import hash_rows, new_key
 from gpate.private.partition import Partition
 from gpate.private.sources import PrivateRecords, from_arrays, read_source
@@ -260,6 +260,7 @@ class GPATE:
             {**(self.settings or {}), **({} if self.device == "auto" else {"device": self.device})}
         )
         recipes.check(settings)
+        chosen_device(settings.speed.device)
         return settings
 
     def _run(

@@ -293,14 +293,24 @@ def quick(settings: Settings) -> Settings:
 
 def check(settings: Settings) -> None:
     """Raises for settings that no run could have."""
-    mechanism, training = settings.mechanism, settings.training
-    require_count("samples", mechanism.samples, 1)
+    mechanism, training, speed = settings.mechanism, settings.training, settings.speed
+    for name, value in (("noiseless", mechanism.noiseless), ("saturating", training.saturating)):
+        if not isinstance(value, bool):
+            raise InvalidValue(name, value, "true or false")
+    if training.teacher not in ("paper", "official"):
+        raise InvalidValue("teacher", training.teacher, "'paper' or 'official'")
+    if speed.chunk is not None:
+        require_count("chunk", speed.chunk, 1)
+    if speed.checkpoint_seconds != 0:
+        require_positive("checkpoint_seconds", speed.checkpoint_seconds)
+    require_count("samples", mechanism.samples, 2, "Batch normalisation needs two records.")
     require_count("teacher_batch", training.teacher_batch, 2, "Batch normalisation needs two records.")
     require_count("latent", training.latent, 1)
     require_positive("learning_rate", training.learning_rate)
     if training.iterations is not None:
         require_count("iterations", training.iterations, 1)
-    if mechanism.counts_epsilon:
+    if mechanism.counts_epsilon or mechanism.teachers is None:  # their number is chosen from the counts
         require_positive("counts_epsilon", mechanism.counts_epsilon)
+    require_positive("threshold", mechanism.threshold)
     if mechanism.teachers is not None:
         mechanism.aggregator()

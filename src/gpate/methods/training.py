@@ -24,7 +24,7 @@ from torch import Tensor
 from gpate.accounting import NonPrivate
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ABSTAIN, Gate, PlainMean, Released, Sensitive
-from gpate.errors import BudgetExceeded, GpateError
+from gpate.errors import BudgetExceeded, GpateError, InvalidValue
 from gpate.methods.recipes import Settings
 from gpate.methods.run import Answer, RunFolder
 from gpate.private.networks import teacher_network
@@ -162,7 +162,14 @@ def chosen_device(name: str) -> torch.device:
     """`auto` takes a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cpu" and (name not in ("cuda", *_cards()) or not _cards()):
+        found = f"the GPUs here are {', '.join(_cards())}" if _cards() else "torch finds no GPU here"
+        raise InvalidValue("device", name, f"auto, cpu or cuda ({found})")
     return torch.device(name)
+
+
+def _cards() -> list[str]:
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
 def build_ensemble(spec: GeneratorSpec, settings: Settings, streams: Streams, device: torch.device) -> Ensemble:

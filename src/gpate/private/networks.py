@@ -121,10 +121,10 @@ class ImageTeacher(TeacherNetwork):
             label = (flat_y @ p[f"conv{i}.label"]).mT.unsqueeze(3)  # [n, maps, s * m, 1]
             scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
             h = torch.bmm(p[f"conv{i}"], Patches.apply(h)).view(n, maps, s * m, height * width)
-            h = h.add_(label + shift.view(n, maps, 1, 1) if scale is None else label)
+            h = h + (label + shift.view(n, maps, 1, 1) if scale is None else label)  # in place it would copy backward
             if scale is not None:
                 h = _batch_norm(h, s, scale, shift)
-            h = F.leaky_relu(h, LEAK, inplace=True).view(n, maps, s * m, height, width)
+            h = F.leaky_relu(h, LEAK).view(n, maps, s * m, height, width)
         h = h.transpose(1, 2).reshape(n, s * m, self.flat)
         h = torch.baddbmm(flat_y @ p["dense.label"], h, p["dense"]).view(n, s, m, 256)
         h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), p["dense.shift"].view(n, 1, 1, 256))

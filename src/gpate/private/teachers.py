@@ -22,6 +22,8 @@ from gpate.private.networks import TeacherNetwork
 from gpate.streams import Streams
 
 _INIT_BLOCK = 64
+_LEAST_CHUNK = 64
+"""Fewer teachers at a time would leave a card idle; then their state is better kept on the host."""
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """Real records [teachers, m, dims], fake ones of the same labels, and those labels [teachers, m]."""
@@ -58,10 +60,11 @@ def plan_placement(
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4 << 30
     weights = sum(4 * _size(shape) for shape, _ in network.shapes().values())
     activations = 4 * 2 * 2 * batch * network.numbers_kept()  # real and fake, forward and backward
-    on_device = 3 * weights * teachers <= 0.6 * free
-    room = 0.35 * free if on_device else 0.8 * free
-    per_teacher = 2 * weights + activations if on_device else 5 * weights + activations
-    chunk = max(1, min(teachers, int(room // per_teacher)))
+    left = 0.9 * free - 3 * weights * teachers  # beside weights and two moments of all teachers
+    on_device = left > _LEAST_CHUNK * (weights + activations)
+    # a chunk needs its gradients and activations, and when it is brought from the host its weights and moments too
+    chunk = int(left // (weights + activations) if on_device else 0.8 * free // (5 * weights + activations))
+    chunk = max(1, min(teachers, chunk))
     if device.type == "cpu":
         chunk = min(chunk, 64)  # a chunk that stays in the caches is faster than one large product
     return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
