@@ -16,6 +16,8 @@ import argparse
 import itertools
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,12 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks.tables import interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
+from gpate.methods import training
 from gpate.methods.recipes import RECIPES, Settings
 from gpate.methods.run import RunFolder
 from gpate.methods.training import Material, Progress, build_ensemble, train_student
 from gpate.private.partition import Partition
+from gpate.private.teachers import Placement
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec
 
@@ -55,6 +59,7 @@ def iteration(
     )
     settings = settings.changed({"iterations": iterations + 3, "device": device, "checkpoint_seconds": 1e9})
     times: list[float] = []
+    placed: list[Placement] = []
 
     def note(step: Progress) -> None:
         if device == "cuda":
@@ -64,7 +69,7 @@ def iteration(
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     torch.set_float32_matmul_precision("high")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, watched_placements(placed):
         train_student(
             material,
             spec=spec,
@@ -76,7 +81,7 @@ def iteration(
             on_progress=note,
         )
     per_iteration = sorted(b - a for a, b in itertools.pairwise(times[2:]))
-    placement = build_placement(spec, settings, device)
+    placement = placed[-1]
     memory, arithmetic = floors(spec, settings)
     return {
         "teachers": teachers,
@@ -92,15 +97,21 @@ def iteration(
     }
 
 
-def build_placement(spec: GeneratorSpec, settings: Settings, device: str) -> Any:
-    from gpate.private.teachers import Placement, plan_placement
+@contextmanager
+def watched_placements(seen: list[Placement]) -> Iterator[None]:
+    """Notes where ensembles are placed."""
+    build = training.build_ensemble
 
-    network = network_of(spec, settings)
-    batch = max(settings.training.teacher_batch, settings.mechanism.samples)
-    assert settings.mechanism.teachers is not None
-    planned = plan_placement(network, teachers=settings.mechanism.teachers, batch=batch, device=torch.device(device))
-    chunk = settings.speed.chunk or planned.chunk
-    return Placement(device=planned.device, storage=planned.storage, chunk=chunk)
+    def noting(*arguments: Any) -> Any:
+        ensemble = build(*arguments)
+        seen.append(ensemble.placement)
+        return ensemble
+
+    training.build_ensemble = noting
+    try:
+        yield
+    finally:
+        training.build_ensemble = build
 
 
 def network_of(spec: GeneratorSpec, settings: Settings) -> Any:

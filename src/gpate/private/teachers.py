@@ -57,7 +57,7 @@ def plan_placement(
         free: bytes that may be used; measured by default.
     """
     if free is None:
-        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4 << 30
+        free = _free(device)
     weights = sum(4 * _size(shape) for shape, _ in network.shapes().values())
     activations = 4 * 2 * 2 * batch * network.numbers_kept()  # real and fake, forward and backward
     left = 0.9 * free - 3 * weights * teachers  # beside weights and two moments of all teachers
@@ -68,6 +68,14 @@ def plan_placement(
     if device.type == "cpu":
         chunk = min(chunk, 64)  # a chunk that stays in the caches is faster than one large product
     return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that may be used: on a card what is free there and what torch holds without using it, else 4 GiB."""
+    if device.type != "cuda":
+        return 4 << 30
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 def _size(shape: tuple[int, ...]) -> int:
