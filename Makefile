@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup test test-slow lint types contracts format bench clean
+.PHONY: help setup demo test test-slow lint types contracts format bench clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -16,6 +16,10 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
+
+# One thread: networks this small gain little from a second, and on a busy machine two threads wait for each other.
+demo: $(STAMP) ## fits digits, samples, draws real against synthetic, prints the privacy statement; a minute
+	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
 test: $(STAMP) lint ## lint, types, import contracts and all tests that take less than 10 minutes
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -41,4 +45,4 @@ bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/
 	$(BIN)/python -m benchmarks.gate
 
 clean: ## remove what was built
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist demo

@@ -4,7 +4,7 @@ from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
-from gpate.boundary.sums import NoisyCounts, NoisySum, Records
+from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, Records
 from gpate.boundary.types import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
@@ -23,6 +23,7 @@ __all__ = [
     "NoisyCategories",
     "NoisyCounts",
     "NoisySum",
+    "NoisyTally",
     "PlainMean",
     "PublishedEpsilon",
     "Records",

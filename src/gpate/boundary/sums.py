@@ -11,6 +11,7 @@ bound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -148,6 +149,36 @@ class NoisyCounts:
             counts += torch.bincount(checked, minlength=self.classes).cpu().numpy()
         voucher = gate.pay(self.event(gate), purpose="class counts")
         return Released(voucher.perturb(counts), receipts=(voucher.receipt,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyTally:
+    """How many records have each of several properties, with Gaussian noise.
+
+    A record may have any number of the properties, and adds one to each count it has: L2 sensitivity sqrt(properties).
+
+    Attributes:
+        sigma: standard deviation of the noise on every count.
+        properties: how many counts.
+    """
+
+    sigma: float
+    properties: int
+
+    def __post_init__(self) -> None:
+        require_positive("sigma", self.sigma)
+        require_count("properties", self.properties, 1)
+
+    def event(self, gate: Gate) -> Gaussian:
+        """What one release costs."""
+        grid = gate.grid(self.sigma)
+        kind = DiscreteGaussian if grid else Gaussian
+        return kind(sigma=self.sigma, sensitivity=math.sqrt(self.properties), dimension=self.properties, grid=grid)
+
+    def __call__(self, counts: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
+        """Counts, int64 [properties] -> noisy counts, float64 [properties]."""
+        voucher = gate.pay(self.event(gate), purpose="tally")
+        return Released(voucher.perturb(opened(counts).cpu().numpy()), receipts=(voucher.receipt,))
 
 
 def _checked_groups(groups: Tensor | None, records: int, number: int, device: torch.device) -> Tensor:
