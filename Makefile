@@ -22,7 +22,7 @@ demo: $(STAMP) ## fits digits, samples, draws real against synthetic, prints the
 	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
 test: $(STAMP) lint ## lint, types, import contracts and all tests that take less than 10 minutes
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow

@@ -58,7 +58,8 @@ def test_fit_sample_save_load_verify(kind: str, tmp_path: Path) -> None:
     assert 0 < made.privacy.spend <= made.privacy.epsilon == 2.0
     assert made.privacy.exact_noise
     assert made.privacy.not_for_release == ()
-    assert set(made.privacy.events) == {"NoisyMaxThreshold", "GNMax"}
+    told = {"DiscreteGaussian"} if kind == "table" else set()  # how many values were outside their domain
+    assert set(made.privacy.events) == {"NoisyMaxThreshold", "GNMax"} | told
     made.save(tmp_path / "copy")
     loaded = GPATE.load(tmp_path / "copy" / "release")
     if kind == "image":
@@ -344,3 +345,21 @@ def test_a_schema_is_required_and_says_why() -> None:
 def test_fewer_records_than_teachers_still_works_and_every_teacher_votes(tmp_path: Path) -> None:
     made = model(settings={"teachers": 40}).fit(*images(20), schema=IMAGES, out=tmp_path / "run")
     assert made.privacy.spend > 0
+
+
+def test_values_outside_the_domain_are_told_with_noise_and_never_by_themselves(tmp_path: Path) -> None:
+    frame = pd.concat([table(4000), table(4000).assign(age=777_333)])
+    warnings: list[str] = []
+    settings = {"outside_share": 0.4, "iterations": 1}
+    made = model(settings=settings).fit(frame, schema=TABLE, out=tmp_path / "run", on_warning=warnings.append)
+    assert made.privacy.events["DiscreteGaussian"] == 1
+    assert len(warnings) == 1
+    assert "'age'" in warnings[0]
+    assert "777" not in warnings[0]
+    told = json.loads((tmp_path / "run" / "private" / "outside.json").read_text())
+    assert told["counts"] != [4000, 0, 0, 0]
+    assert abs(told["counts"][0] - 4000) < 6 * told["sigma"]
+    settings = {"outside_share": 0.0, "iterations": 1}
+    silent = model(settings=settings).fit(frame, schema=TABLE, out=tmp_path / "two", on_warning=warnings.append)
+    assert "DiscreteGaussian" not in silent.privacy.events
+    assert len(warnings) == 1

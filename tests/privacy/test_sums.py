@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget, DiscreteGaussian, Laplace
-from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, Records, Sensitive
+from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, Records, Sensitive
 from gpate.boundary.types import opened
 from gpate.errors import BudgetExceeded, InvalidValue, NonFiniteInput
 
@@ -164,3 +164,17 @@ def test_bad_settings_are_named(make: object) -> None:
 def test_vectors_of_another_length_are_an_error(gate: Gate) -> None:
     with pytest.raises(InvalidValue, match="records, 3"):
         NoisySum(sigma=5.0, dimension=3)(Sensitive(Records(torch.ones(5, 4))), gate)
+
+
+@given(has=hnp.arrays(np.bool_, (6, 4)), out=st.integers(0, 5))
+def test_one_record_moves_a_tally_by_at_most_the_root_of_its_properties(has: np.ndarray, out: int) -> None:
+    event = NoisyTally(sigma=3.0, properties=4).event(Gate.in_memory(Budget(epsilon=1.0, delta=1e-5)))
+    moved = has.sum(0) - np.delete(has, out, axis=0).sum(0)
+    assert np.sqrt((moved**2).sum()) <= event.l2_sensitivity
+
+
+def test_a_tally_is_its_counts_plus_noise(exact_gate: Gate) -> None:
+    """Six standard deviations: false alarm below 1e-7."""
+    noisy = NoisyTally(sigma=20.0, properties=3)(Sensitive(torch.tensor([0, 500, 10_000])), exact_gate).value
+    assert np.all(np.abs(noisy - [0, 500, 10_000]) < 6 * 20.0)
+    assert exact_gate.ledger.entries[-1].event.mu == pytest.approx(3**0.5 / 20.0)

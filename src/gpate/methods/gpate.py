@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import os
 import shutil
 import tempfile
@@ -19,14 +20,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpate.accounting import Budget
-from gpate.boundary import Gate, NoisyCounts, Sensitive, noise_named
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive, noise_named
 from gpate.datasets import DATASETS
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
 from gpate.methods import recipes
@@ -166,7 +168,7 @@ class GPATE:
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
         records = _read(data, labels, public)
         encoded = _encoded(records, public, settings.training.latent)
-        recipes.check_room(settings, budget=budget, dims=encoded[2].dims)
+        recipes.check_room(settings, budget=budget, dims=encoded.spec.dims)
         folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         key = new_key()
         plan = {
@@ -266,7 +268,7 @@ class GPATE:
     def _run(
         self,
         records: PrivateRecords,
-        encoded: tuple[Tensor, Tensor, GeneratorSpec],
+        encoded: Encoding,
         schema: TableSchema | ImageSchema,
         settings: Settings,
         gate: Gate,
@@ -277,7 +279,11 @@ class GPATE:
         on_warning: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
-        features, labels, spec = encoded
+        features, labels, spec, outside = encoded
+        share = settings.mechanism.outside_share
+        if outside is not None and share and math.isfinite(gate.budget.epsilon):
+            for warning in _outside_domain(outside, schema, share, gate, folder):
+                on_warning(warning)
         shares = None
         if settings.mechanism.counts_epsilon:
             counts = _class_counts(labels, spec, settings, gate, folder)
@@ -409,45 +415,65 @@ def _read(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateR
     return records
 
 
-def _encoded(
-    records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int
-) -> tuple[Tensor, Tensor, GeneratorSpec]:
-    """Features [records, dims], labels [records], and the generator that makes such records."""
+class Encoding(NamedTuple):
+    """Records as tensors, and the generator that makes such records.
+
+    Attributes:
+        features: [records, dims].
+        labels: [records].
+        spec: of the generator.
+        outside: how many values of each column lay outside the declared domain; None for images.
+    """
+
+    features: Tensor
+    labels: Tensor
+    spec: GeneratorSpec
+    outside: Sensitive[Tensor] | None
+
+
+def _encoded(records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int) -> Encoding:
+    classes = max(1, len(schema.classes))
     if isinstance(schema, ImageSchema):
-        image = ImageCodec(schema)
-        features = image.encode(records.records).flatten(1)
-        labels = (
-            torch.zeros(len(features), dtype=torch.int64)
-            if records.labels is None
-            else torch.from_numpy(records.labels)
+        features = ImageCodec(schema).encode(records.records).flatten(1)
+        found = None if records.labels is None else torch.from_numpy(records.labels)
+        outside = None
+        channels, height, width = schema.channels, schema.height, schema.width
+        spec = GeneratorSpec(
+            kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
         )
-        classes = max(1, len(schema.classes))
-        return (
-            features,
-            labels,
-            GeneratorSpec(
-                kind="image",
-                channels=schema.channels,
-                height=schema.height,
-                width=schema.width,
-                classes=classes,
-                latent=latent,
-            ),
-        )
-    table = TableCodec(schema)
-    encoded = table.encode(records.records)
-    labels = torch.zeros(len(encoded.features), dtype=torch.int64) if encoded.labels is None else encoded.labels
-    softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
-    spec = GeneratorSpec(
-        kind="table", width=table.width, classes=max(1, len(schema.classes)), latent=latent, softmax=softmax
-    )
-    return encoded.features, labels, spec
+    else:
+        table = TableCodec(schema)
+        encoded = table.encode(records.records)
+        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
+        softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
+        spec = GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
+    labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
+    return Encoding(features, labels, spec, outside)
+
+
+def _outside_domain(
+    outside: Sensitive[Tensor], schema: TableSchema | ImageSchema, share: float, gate: Gate, folder: RunFolder
+) -> list[str]:
+    """Tells, with noise, where many values did not fit the declared domain. Paid for once."""
+    assert isinstance(schema, TableSchema)
+    if folder.has("outside.json"):
+        return []
+    columns = len(schema.columns)
+    whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
+    sigma = math.sqrt(columns / share) / whole
+    counts = NoisyTally(sigma=sigma, properties=columns)(outside, gate).value
+    folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
+    return [
+        f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) lay outside the declared "
+        "domain and were clipped or mapped to its `other`. Mend: widen the schema if that matters."
+        for column, count in zip(schema.columns, counts, strict=True)
+        if count > 4 * sigma
+    ]
 
 
 def _class_counts(labels: Tensor, spec: GeneratorSpec, settings: Settings, gate: Gate, folder: RunFolder) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
-    kept = folder.private / "counts.json"
-    if kept.exists():
+    if folder.has("counts.json"):
         return np.array(folder.read_json("counts.json")["counts"])
     counts = NoisyCounts(classes=spec.classes, epsilon=settings.mechanism.counts_epsilon)(Sensitive(labels), gate).value
     folder.write_json("counts.json", {"counts": counts.tolist()})

@@ -36,6 +36,8 @@ class Mechanism:
         vote_sigma: sigma_2.
         counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
             likely.
+        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
+            the declared domain; 0 does not tell.
         accountant: decides when the budget is spent; `auto` is exact, `rdp-paper` is the paper's.
         noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
     """
@@ -49,6 +51,7 @@ class Mechanism:
     threshold_sigma: float = 3000.0
     vote_sigma: float = 1000.0
     counts_epsilon: float = 0.0
+    outside_share: float = 0.001
     accountant: str = "auto"
     noiseless: bool = False
 
@@ -303,6 +306,8 @@ def check(settings: Settings) -> None:
         require_count("chunk", speed.chunk, 1)
     if speed.checkpoint_seconds != 0:
         require_positive("checkpoint_seconds", speed.checkpoint_seconds)
+    if not isinstance(mechanism.outside_share, int | float) or not 0.0 <= mechanism.outside_share < 0.5:
+        raise InvalidValue("outside_share", mechanism.outside_share, "at least 0 and below 0.5")
     require_count("samples", mechanism.samples, 2, "Batch normalisation needs two records.")
     require_count("teacher_batch", training.teacher_batch, 2, "Batch normalisation needs two records.")
     require_count("latent", training.latent, 1)

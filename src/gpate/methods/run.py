@@ -147,6 +147,10 @@ class RunFolder:
             iteration = int(file.metadata()["iteration"])
         return iteration, load_file(path)
 
+    def has(self, name: str) -> bool:
+        """Whether private/ holds that file."""
+        return (self.private / name).exists()
+
     def read_json(self, name: str) -> dict[str, Any]:
         """A small file of private/."""
         data: dict[str, Any] = json.loads((self.private / name).read_text())
