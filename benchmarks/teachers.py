@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks.tables import interleaved_seconds, keep, show
+from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.methods import training
@@ -167,6 +167,23 @@ def against_a_loop(teachers: int = 200) -> dict[str, Any]:
     }
 
 
+def plot_against_n(rows: list[dict[str, Any]], path: Path) -> None:
+    """Time per iteration against the number of teachers, with its memory floor and the line through the first two."""
+    from matplotlib.figure import Figure
+
+    n, ms, floor = ([row[name] for row in rows] for name in ("teachers", "ms", "memory floor ms"))
+    slope = (ms[1] - ms[0]) / (n[1] - n[0])
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(n, ms, "o-", color="#b4501e", label="measured")
+    axes.plot(n, [ms[0] + slope * (x - n[0]) for x in n], "--", color="#888", label="line through the first two")
+    axes.plot(n, floor, ":", color="#1e5f8c", label="memory floor")
+    axes.set(xlabel="teachers", ylabel="ms per iteration", xlim=(0, None), ylim=(0, None))
+    axes.set_title("Algorithm 1 on MNIST-size images: cost against the number of teachers", loc="left")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -196,6 +213,8 @@ def main() -> None:
     if device == "cpu" and arguments.only in ("", "loop"):
         tables["loop"] = [against_a_loop()]
         show("Batched teachers against a loop of modules, digits (bar: 20)", tables["loop"])
+    if "n" in tables:
+        plot_against_n(tables["n"], RESULTS / f"teachers-{device}-n.png")
     keep(f"teachers-{device}" + (f"-{arguments.only}" if arguments.only else ""), tables)
 
 

@@ -213,3 +213,18 @@ def test_patches_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...]) -> None
     assert torch.equal(patches_gpu().gather(x), patches.gather(x))
     out = torch.rand(patches.gather(x).shape, device="cuda")
     assert torch.allclose(patches_gpu().scatter(out, x.shape), patches.scatter(out, x.shape), atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_teachers_kept_on_the_host_are_those_kept_on_the_card() -> None:
+    network, cuda = NETWORKS["official"], torch.device("cuda")
+    places = [Placement(device=cuda, storage=storage, chunk=3) for storage in (cuda, CPU)]
+    card, host = (Ensemble(network, teachers=8, placement=place, streams=Streams(1)) for place in places)
+    assert host.weights["dense"].is_pinned()
+    has = torch.ones(8, dtype=torch.bool, device=cuda)
+    for batch in batches(network, 3, teachers=8):
+        tensors = [t.to(cuda, torch.float32 if t.is_floating_point() else t.dtype) for t in batch]
+        for each in (card, host):
+            each.train(lambda part, b=tensors: tuple(t[part] for t in b), has_records=has)  # type: ignore[misc]
+    for key, weight in card.weights.items():
+        assert torch.equal(weight.cpu(), host.weights[key]), key

@@ -66,7 +66,7 @@ def plan_placement(
     chunk = int(left // (weights + activations) if on_device else 0.8 * free // (5 * weights + activations))
     chunk = max(1, min(teachers, chunk))
     if device.type == "cpu":
-        chunk = min(chunk, 64)  # a chunk that stays in the caches is faster than one large product
+        chunk = min(chunk, 256)  # beyond that nothing is gained, and memory is
     return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
 
 
