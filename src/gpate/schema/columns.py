@@ -101,7 +101,7 @@ class Bounded(Column):
     @property
     def span(self) -> tuple[float, float]:
         """The bounds as plain numbers; for times, seconds since 1970."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} declares no bounds of its own: use Numeric, Integer or Datetime.")
 
 
 @dataclass(frozen=True, kw_only=True)

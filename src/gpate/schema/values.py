@@ -71,7 +71,7 @@ def _wrong_type(column: Column, mend: str) -> NoReturn:
 @singledispatch
 def numbers_of(column: Column, series: pd.Series) -> tuple[Any, int]:
     """The number of each value, none of which is missing, and how many were outside the domain."""
-    raise NotImplementedError(type(column).__name__)
+    raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")
 
 
 @numbers_of.register(Numeric)
@@ -183,7 +183,7 @@ def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
     Floats and times are numpy's, with NaN and NaT for missing values; whole numbers and booleans are numpy's, or
     pandas' nullable ones where values may be missing; categories are as declared.
     """
-    raise NotImplementedError(type(column).__name__)
+    raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")
 
 
 @values_of.register(Numeric)
