@@ -29,7 +29,6 @@ RUN, PICTURE = FOLDER / "run", FOLDER / "real-and-synthetic.png"
 EPSILON, DELTA = 10.0, 1e-5
 SETTINGS = {
     "iterations": 20,  # well under a minute; the budget would allow some more
-    "counts_epsilon": 0.1,  # the paper's 0.01 is for 30,000 records and more: here its noise would drown the class counts
 }
 EACH = 8
 """Digits of each class on either side of the picture."""

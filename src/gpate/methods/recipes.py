@@ -18,7 +18,7 @@ from typing import Any
 
 from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,15 +224,23 @@ def resolve(recipe: str, *, dataset: str | None, epsilon: float) -> Settings:
     Args:
         recipe: a name in RECIPES.
         dataset: a benchmark set's name, if it is one.
-        epsilon: the whole budget; the paper has numbers for 1 and 10, and the nearer ones are taken.
+        epsilon: the whole budget; the paper has numbers for 1 and 10, and the nearer ones are taken. Where it has none for
+            the data set, class counts get the paper's share of it, one hundredth.
     """
     if recipe not in RECIPES:
         raise InvalidValue("recipe", recipe, f"one of {', '.join(RECIPES)}")
-    if recipe == "paper" and dataset is not None:
+    if recipe != "paper":
+        return RECIPES[recipe]
+    family = None
+    if dataset is not None:
         family = "celeba" if dataset.startswith("celeba") else _FAMILIES.get(dataset)
-        nearest = "eps1" if epsilon < math.sqrt(10) or family == "credit" else "eps10"
-        return RECIPES.get(f"paper-{family}-{nearest}", RECIPES["paper"])
-    return RECIPES[recipe]
+    nearest = "eps1" if epsilon < math.sqrt(10) or family == "credit" else "eps10"
+    found = RECIPES.get(f"paper-{family}-{nearest}")
+    if found is not None:
+        return found
+    general = RECIPES["paper"]
+    counts_epsilon = general.mechanism.counts_epsilon * require_epsilon(epsilon)
+    return dataclasses.replace(general, mechanism=dataclasses.replace(general.mechanism, counts_epsilon=counts_epsilon))
 
 
 def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> tuple[Settings, list[str]]:
