@@ -43,6 +43,7 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 
 bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks.gate
+	$(BIN)/python -m benchmarks.teachers
 
 clean: ## remove what was built
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist demo

@@ -46,7 +46,12 @@ def show(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for name in rows[0]:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+        table.add_row(
+            *(
+                f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+                for value in row.values()
+            )
+        )
     Console(width=140).print(table)
 
 
@@ -59,4 +64,4 @@ def keep(name: str, tables: Mapping[str, Any]) -> None:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, **tables}, indent=2) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, **tables}, indent=2, allow_nan=False) + "\n")

@@ -89,9 +89,9 @@ def iteration(
         "k": settings.mechanism.projected_dims,
         "batch": settings.training.teacher_batch,
         "ms": per_iteration[len(per_iteration) // 2] * 1e3,
-        "memory floor ms": memory * 1e3,
-        "arithmetic floor ms": arithmetic * 1e3,
-        "peak GB": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan"),
+        "memory floor ms": memory * 1e3 if device == "cuda" else None,
+        "arithmetic floor ms": arithmetic * 1e3 if device == "cuda" else None,
+        "peak GB": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None,
         "chunk": placement.chunk,
         "state on": placement.storage.type,
     }
