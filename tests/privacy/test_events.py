@@ -182,7 +182,8 @@ def test_a_million_releases_of_any_kind_take_under_two_seconds(kind: str) -> Non
     start = time.process_time()
     epsilon = accountant_for(events).epsilon(events, delta=DELTA)
     assert time.process_time() - start < 2.0
-    assert 0 < epsilon < 10
+    # a figure is published once or twice, not a million times: its slack alone would then be above delta
+    assert math.isinf(epsilon) if kind == "SmoothGaussian" else 0 < epsilon < 10
 
 
 # --- what each event promises ---
@@ -222,8 +223,9 @@ def test_slack_is_charged_for_every_draw_of_discrete_gaussian_noise_and_for_noth
     assert GNMax(sigma=8.0, grid=1.0, bins=5).slack == pytest.approx(5 * one)
     assert DiscreteGaussian(sigma=8.0, grid=1.0, dimension=3).slack == pytest.approx(3 * one)
     assert DiscreteGaussian(sigma=16.0, grid=2.0).slack == pytest.approx(one)  # only sigma / grid matters
-    for continuous in (GNMax(sigma=8.0, bins=5), Laplace(scale=1.0, grid=1.0), EXAMPLES["SmoothGaussian"]):
+    for continuous in (GNMax(sigma=8.0, bins=5), Laplace(scale=1.0, grid=1.0)):
         assert continuous.slack == 0.0
+    assert EXAMPLES["SmoothGaussian"].slack == 2.0**-32  # for rounding to a public step
 
 
 @pytest.mark.parametrize("name", ACCOUNTANTS)

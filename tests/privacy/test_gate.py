@@ -337,3 +337,19 @@ def test_a_data_dependent_figure_over_budget_is_refused_without_trace() -> None:
     with pytest.raises(BudgetExceeded):
         dependent.publish(gate, order=20.0)
     assert gate.ledger.head == before
+
+
+def test_a_published_figure_keeps_no_low_bits_of_the_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise on a lattice that the private figure shifts would show the figure in its low bits: only whole steps leave.
+
+    The step is at least 2^-12 here, so moving the noise by far less than that moves what is published by a step or not at all.
+    """
+    published = []
+    for z in (0.3, 0.3 + 1e-12, 0.3 + 1e-9, 5.0):
+        gate, spend = observed(np.tile([[700, 250, 50]], (50, 1)), sigma=40.0, seed=0)
+        monkeypatch.setattr("gpate.boundary.gate.Voucher.standard_normal", lambda self, z=z: z)
+        monkeypatch.setattr(gate._noise, "gaussian", lambda size, sigma: np.zeros(size))
+        published.append(spend.publish(gate, order=15.0).value.epsilon)
+    assert published[0] == published[1] == published[2]
+    assert published[3] > published[0]
+    assert gate.ledger.entries[-2].event.slack == 2.0**-32

@@ -24,6 +24,9 @@ from gpate.accounting.discrete import gaussian_slack, grid_for
 from gpate.errors import InvalidValue, LedgerVersion, require_count, require_positive, require_probability
 
 SQRT2 = math.sqrt(2.0)
+SMOOTH_BITS = 12
+"""A figure with smooth noise is rounded to steps of 2**-SMOOTH_BITS times the most its noise scale can be."""
+
 EVENT_TYPES: dict[str, type[Event]] = {}
 
 
@@ -327,6 +330,13 @@ class SmoothGaussian(Event):
     """Gaussian noise of `sigma` times a beta-smooth sensitivity: how a data-dependent figure is published.
 
     (Papernot et al. 2018, appendix B; `gpate.accounting.rdp` has the divergence.)
+
+    **Slack.** The figure f and its noise scale S sigma are private real numbers, so no grid fits both: the noise z, drawn on
+    multiples of 2^-52, puts f + S sigma z on a lattice that f itself would shift. So the sum is rounded to a public step
+    of at least 2^-12 max(1, S sigma), after which it differs from a rounded continuous Gaussian only where a step's edge lies
+    within d = S sigma 2^-53, or within the sum's own rounding error, of it. A Gaussian of scale t is within d of an edge of step h with
+    probability at most 2 d (1 / (t sqrt(2 pi)) + 1 / h): for d that is below 2^-39, and for errors of up to 2^-50 of twelve
+    times the largest value, S sigma, below 2^-33. `slack` is 2^-32, added in total variation like that of other exact noise.
     """
 
     beta: float
@@ -337,6 +347,10 @@ class SmoothGaussian(Event):
         super().__post_init__()
         require_positive("beta", self.beta)
         require_positive("sigma", self.sigma)
+
+    @property
+    def slack(self) -> float:
+        return math.ldexp(1.0, -32)
 
     @property
     def draws(self) -> int:

@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from gpate.accounting import DiscreteGaussian, Gaussian, NoisyMaxThreshold, SmoothGaussian
-from gpate.accounting.pate import bound_at_margin, margin, smooth_sensitivity
+from gpate.accounting.events import SMOOTH_BITS
+from gpate.accounting.pate import bound_at_margin, gnmax_data_independent, margin, smooth_sensitivity
 from gpate.accounting.rdp import rdp_of
 from gpate.boundary.gate import Gate
 from gpate.boundary.types import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+
+_LOG_UNIT = math.ldexp(1.0, -20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ class DataDependentSpend(Sensitive[list[NDArray[np.float64]]]):
             )
         require_probability("confidence", confidence)
         beta = require_positive("beta", 1 / (3 * order) if beta is None else beta)
-        shift = beta + math.ldexp(1.0, -40)  # log S is rounded to 2^-40 before the gate
+        shift = beta + _LOG_UNIT  # log S is rounded to _LOG_UNIT before the gate
         grid = gate.grid(shift * sigma)
         kind = DiscreteGaussian if grid else Gaussian
         log_cost = kind(sensitivity=shift, sigma=shift * sigma, grid=grid)
@@ -94,21 +97,24 @@ class DataDependentSpend(Sensitive[list[NDArray[np.float64]]]):
 
         margins = np.concatenate([np.zeros(0), *opened(self)])
         total = float(np.sum(bound_at_margin(margins, sigma=self.vote_sigma, bins=self.bins, order=order)))
-        # S = 0 would publish the figure without noise, and say so: keep it above what a float can lose anyway
         smooth = smooth_sensitivity(
             margins, sigma=self.vote_sigma, bins=self.bins, teachers=self.teachers, order=order, beta=beta
         )
+        # S = 0 would publish the figure without noise, and say so: keep it above what a float can lose anyway
         smooth = max(smooth, 1e-9)
 
         first = gate.pay(cost, purpose="data-dependent epsilon")
-        noisy_total = total + smooth * sigma * first.standard_normal()
+        # the number of answered queries is public, and with it the most that the figure and S can be
+        most = float(gnmax_data_independent(self.vote_sigma, order)) * sum(part.size for part in opened(self))
+        step = math.ldexp(1.0, -SMOOTH_BITS) * 2.0 ** math.ceil(math.log2(max(1.0, most * sigma)))
+        noisy_total = step * round((total + smooth * sigma * first.standard_normal()) / step)
         second = gate.pay(log_cost, purpose="smooth sensitivity of it")
-        unit = math.ldexp(1.0, -40) if grid is None else grid * max(1.0, math.ldexp(1.0, -40) / grid)
-        noisy_log = float(second.perturb(np.array([round(math.log(smooth) / unit)], dtype=np.int64), unit=unit)[0])
+        rounded = np.array([round(math.log(smooth) / _LOG_UNIT)], dtype=np.int64)
+        noisy_log = float(second.perturb(rounded, unit=_LOG_UNIT)[0])
 
         quantile = float(ndtri(1 - (1 - confidence) / 2))
-        at_most = math.exp(noisy_log + quantile * shift * sigma)
-        bound = max(0.0, noisy_total + quantile * sigma * at_most)
+        at_most = math.exp(noisy_log + _LOG_UNIT + quantile * shift * sigma)
+        bound = max(0.0, noisy_total + step + quantile * sigma * at_most)
         orders = np.array([order])
         bound += sum(float(rdp_of(event, orders)[0]) for event in (cost, log_cost))
         thresholds = (e for e in gate.ledger.tally.items() if isinstance(e[0], NoisyMaxThreshold))

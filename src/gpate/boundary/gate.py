@@ -72,7 +72,7 @@ class Voucher:
         if not isinstance(self.event, SmoothGaussian) or self.event.count != 1:
             raise VoucherSpent(f"{self.event} does not pay for a standard normal draw.")
         noise = self._take()
-        steps = 2.0**30 if noise.exact else 1.0
+        steps = 2.0**52 if noise.exact else 1.0
         return float(noise.gaussian(1, steps)[0]) / steps
 
     def _take(self) -> Noise:
