@@ -1,0 +1,145 @@
+"""What an evaluation found: scores, and all that is needed to compare or repeat them.
+
+A score is a list of values, one for each repetition (generator seed x classifier seed), or the reason why there is none.
+An `Evaluation` is one JSON record, fit to be appended to a file of records. Scores are computed from real records
+without noise: **they are not private**, and belong beside the private half of a run, never into a release.
+
+    >>> score = Score(group="utility", metric="accuracy", subject="cnn", source="synthetic", values=(0.9, 0.92))
+    >>> round(score.mean, 3), round(score.std, 3)
+    (0.91, 0.014)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gpate.errors import InvalidValue
+
+Group = Literal["utility", "fidelity", "quality", "memorisation"]
+RECORD_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One metric of one subject.
+
+    Attributes:
+        group: `utility` (a model trained on it, tested on real records), `fidelity` (distances between tables), `quality`
+            (of images), `memorisation`.
+        metric: its name, e.g. `auroc`, `fid`.
+        subject: which classifier, column pair or feature space it belongs to; empty for the whole.
+        source: what was judged: the `synthetic` records, or the `real` training records as the ceiling.
+        values: one for each repetition.
+        reason: "not computable, because ..."; then there are no values.
+        larger_is_better: the direction; None where there is none.
+    """
+
+    group: Group
+    metric: str
+    source: Literal["synthetic", "real"] = "synthetic"
+    subject: str = ""
+    values: tuple[float, ...] = ()
+    reason: str | None = None
+    larger_is_better: bool | None = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        if bool(self.values) == (self.reason is not None):
+            raise InvalidValue("score", self.metric, "either values or a reason why there are none")
+        if not all(math.isfinite(value) for value in self.values):
+            raise InvalidValue("score", self.values, "finite: give a reason instead")
+
+    @property
+    def mean(self) -> float:
+        """Mean over repetitions."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over repetitions (n - 1); 0 for a single one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Everything that was found about one synthetic set.
+
+    Attributes:
+        kind: `table` or `image`.
+        dataset: a benchmark's name, or the name of the real file.
+        subject: what was judged: a release's folder name, or a file's.
+        sizes: records: synthetic, train, test.
+        privacy: epsilon, delta, accountant, neighbours, not_for_release; empty for a bare file, about which nothing is known.
+        recipe: of the release; None for a bare file.
+        protocol: when the test set was touched, in words, and how many seeds.
+        seeds: generator seeds and classifier seeds.
+        quick: whether it was the quick mode.
+        scores: what was found.
+        notes: what a reader must know (a substitution, a class left out).
+        version: of gpate.
+        commit: of the source, if it ran from a checkout.
+        device: where classifiers were trained.
+        seconds: it took.
+        created: time, UTC, ISO 8601.
+    """
+
+    kind: Literal["table", "image"]
+    dataset: str
+    subject: str
+    sizes: Mapping[str, int]
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str | None = None
+    protocol: str = ""
+    seeds: Mapping[str, list[int]] = field(default_factory=dict)
+    quick: bool = False
+    scores: tuple[Score, ...] = ()
+    notes: tuple[str, ...] = ()
+    version: str = ""
+    commit: str | None = None
+    device: str = "cpu"
+    seconds: float = 0.0
+    created: str = ""
+
+    def find(self, metric: str, subject: str = "", source: str = "synthetic") -> Score | None:
+        """The score of that name, if there is one."""
+        wanted = (metric, subject, source)
+        return next((s for s in self.scores if (s.metric, s.subject, s.source) == wanted), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; means and deviations are written beside the values for those who read without gpate."""
+        plain = dataclasses.asdict(self)
+        plain["scores"] = [
+            {**dataclasses.asdict(s), **({"mean": s.mean, "std": s.std} if s.values else {})} for s in self.scores
+        ]
+        return {"gpate_evaluation": RECORD_VERSION, **plain}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
+        """The inverse of `to_json`."""
+        if data.get("gpate_evaluation") != RECORD_VERSION:
+            raise InvalidValue("evaluation record", data.get("gpate_evaluation"), f"of version {RECORD_VERSION}")
+        names = {f.name for f in dataclasses.fields(cls)}
+        fields = {name: value for name, value in data.items() if name in names}
+        scores = tuple(
+            Score(**{name: value for name, value in score.items() if name not in ("mean", "std")})
+            for score in data["scores"]
+        )
+        return cls(**{**fields, "scores": scores, "notes": tuple(data["notes"])})
+
+    def append_to(self, path: str | os.PathLike[str]) -> None:
+        """Adds this record to a JSON-lines file."""
+        with Path(path).open("a") as out:
+            out.write(json.dumps(self.to_json()) + "\n")
+
+
+def read_evaluations(path: str | os.PathLike[str]) -> list[Evaluation]:
+    """All records of a JSON-lines file."""
+    return [Evaluation.from_json(json.loads(line)) for line in Path(path).read_text().splitlines() if line.strip()]
