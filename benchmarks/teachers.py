@@ -158,12 +158,18 @@ def against_a_loop(teachers: int = 200) -> dict[str, Any]:
             loss.backward()
             optimiser.step()
 
-    seconds = interleaved_seconds({"batched": batched, "loop": loop}, repeats=5)
+    everything = torch.nn.Parameter(torch.cat([weight.flatten() for weight in ensemble.weights.values()]))
+    everything.grad = torch.rand(everything.shape, generator=generator)
+    one = torch.optim.Adam([everything], lr=1e-3, betas=(0.5, 0.999), fused=True)
+
+    seconds = interleaved_seconds({"batched": batched, "loop": loop, "adam": one.step}, repeats=5)
     return {
         "teachers": teachers,
         "batched ms": seconds["batched"] * 1e3,
         "loop ms": seconds["loop"] * 1e3,
         "loop / batched": seconds["loop"] / seconds["batched"],
+        "Adam alone ms": seconds["adam"] * 1e3,  # of as many numbers: below this no program can go
+        "most possible": seconds["loop"] / seconds["adam"],
     }
 
 

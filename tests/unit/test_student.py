@@ -11,7 +11,8 @@ from gpate.boundary import Released
 from gpate.errors import InvalidValue
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
-from gpate.student.networks import Up
+from gpate.student.folded import FoldedGenerator
+from gpate.student.networks import Up, build_generator, initialise
 from gpate.student.student import sample_chunks
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
@@ -147,3 +148,23 @@ def test_sizes_that_cannot_be_built_are_named() -> None:
         GeneratorSpec(kind="image", channels=1, height=30, width=30, classes=2)
     with pytest.raises(InvalidValue, match="'video'"):
         GeneratorSpec(kind="video", width=3, classes=2)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 48), (3, 64, 64)])
+def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int]) -> None:
+    """With weights, shifts and statistics that are nothing special, so that a forgotten one would show."""
+    channels, height, width = shape
+    spec = GeneratorSpec(kind="image", channels=channels, height=height, width=width, classes=3)
+    network = build_generator(spec)
+    stream = torch.Generator().manual_seed(0)
+    initialise(network, stream)
+    state = {
+        name: t + 0.1 * torch.rand(t.shape, generator=stream) if t.is_floating_point() else t
+        for name, t in network.state_dict().items()
+    }
+    network.load_state_dict(state)
+    z, labels = torch.rand(7, spec.latent, generator=stream) * 2 - 1, torch.arange(7) % 3
+    with torch.no_grad():
+        plain = network.eval()(z, labels)
+    assert plain.std() > 0.01
+    assert torch.allclose(FoldedGenerator(network, state, dtype=torch.float32)(z, labels), plain, atol=1e-5)

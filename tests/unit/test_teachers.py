@@ -13,10 +13,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpate.boundary.types import opened
 from gpate.errors import InvalidValue
-from gpate.private import patches
 from gpate.private.networks import ImageTeacher, TableTeacher, TeacherNetwork, teacher_network
-from gpate.private.patches import Patches
-from gpate.private.patches import _gpu as patches_gpu
+from gpate.private.products import Patches, activation, kernels
 from gpate.private.teachers import Ensemble, Placement, plan_placement
 from gpate.streams import Streams
 
@@ -207,12 +205,63 @@ def test_patches_are_those_of_unfold_and_their_gradient_its_transpose(shape: tup
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [(7, 3, 4, 8, 8), (30, 11, 5, 14, 14), (3, 1, 2, 28, 28)])
-def test_patches_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...]) -> None:
-    x = torch.rand(shape, device="cuda")
-    assert torch.equal(patches_gpu().gather(x), patches.gather(x))
-    out = torch.rand(patches.gather(x).shape, device="cuda")
-    assert torch.allclose(patches_gpu().scatter(out, x.shape), patches.scatter(out, x.shape), atol=1e-5)
+@pytest.mark.parametrize("shape", [(7, 3, 4, 8, 8), (30, 11, 5, 14, 14), (3, 1, 2, 28, 28), (2, 5, 3, 6, 10)])
+@pytest.mark.parametrize("maps", [3, 42])
+def test_convolutions_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...], maps: int) -> None:
+    """Products of bfloat16 factors keep two to three decimals."""
+    n, c = shape[:2]
+    x, weight = torch.randn(shape, device="cuda"), torch.randn(n, maps, 25 * c, device="cuda")
+    slow_x, slow_weight = (t.double().requires_grad_() for t in (x, weight))
+    slow = slow_weight @ Patches.apply(slow_x)
+    g = torch.randn(slow.shape, device="cuda")
+    slow.backward(g.double())
+    k = kernels()
+    for fast, exact in (
+        (k.convolve(weight, x, 5), slow),
+        (k.convolve_for_weight(g, x, 5), slow_weight.grad),
+        (k.convolve_for_input(weight, g, x.shape, 5), slow_x.grad),
+    ):
+        assert (fast - exact).square().mean().sqrt() < 1e-2 * exact.square().mean().sqrt()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("s", "inputs", "outputs"), [(30, (42, 49), 256), (7, (1, 70), 40), (90, (11, 3), 256)])
+def test_the_wide_layer_on_the_gpu_equals_that_by_torch(s: int, inputs: tuple[int, int], outputs: int) -> None:
+    n, k = 3, kernels()
+    maps, positions = inputs
+    shapes = ((maps, s, positions), (maps * positions, outputs), (s, outputs))
+    x, weight, g = (torch.randn(n, *shape, device="cuda") for shape in shapes)
+    rows = x.transpose(1, 2).flatten(2).double()
+    for fast, exact in (
+        (k.dense(x, weight), rows @ weight.double()),
+        (k.dense_for_input(g, weight, x.shape).transpose(1, 2).flatten(2), g.double() @ weight.double().mT),
+    ):
+        assert (fast - exact).square().mean().sqrt() < 1e-3 * exact.square().mean().sqrt()
+    first, second = torch.rand_like(weight), torch.rand_like(weight)
+    before, step = weight.clone(), 3
+    gradient = rows.mT @ g.double()
+    moments = 0.5 * first.double() + 0.5 * gradient, 0.999 * second.double() + 0.001 * gradient.square()
+    k.dense_adam(x, g, weight, first, second, rate=1e-3, betas=(0.5, 0.999), eps=1e-8, step=step)
+    for fast, exact in zip((first, second), moments, strict=True):
+        assert (fast - exact).square().mean().sqrt() < 1e-3 * exact.square().mean().sqrt()
+    change = 1e-3 / (1 - 0.5**step) * first / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+    assert torch.allclose(weight, before - change, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("norm", [True, False])
+def test_activations_on_the_gpu_equal_those_by_torch(norm: bool) -> None:
+    shapes = ((4, 5, 14, 49), (4, 14, 5), (4, 5), (4, 5))
+    values = [torch.randn(shape, device="cuda") for shape in shapes]
+    weights = torch.randn(shapes[0], device="cuda")
+    found = []
+    for dtype in (torch.float32, torch.float64):  # the kernels are for single precision
+        h, label, scale, shift = (value.to(dtype).requires_grad_() for value in values)
+        out = activation(h, label, scale if norm else None, shift, batches=2, leak=0.2)
+        wanted = [h, label, shift, *([scale] if norm else [])]
+        found.append([out, *torch.autograd.grad((out * weights).sum(), wanted)])
+    for fast, exact in zip(*found, strict=True):
+        assert torch.allclose(fast.double(), exact, atol=1e-4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -4,9 +4,6 @@ The class label enters every layer through weights of its own, which is what con
 layer's input comes to. (One difference: concatenated planes would be thinned by zero padding at the image's border;
 here they are not.) Batch normalisation is over the samples of one batch of one teacher, real and fake apart, as in
 DCGAN; there are no running averages, because teachers are never used outside training.
-
-Convolutions are a strided view and one batched matrix product: `torch.nn.functional.unfold` launches a kernel per
-image, grouped convolution is slower by an order of magnitude.
 """
 
 from __future__ import annotations
@@ -14,14 +11,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue
-from gpate.private.patches import KERNEL, Patches
+from gpate.private.products import EPS, KERNEL, Factors, activation, convolution, product, wide
 
 LEAK = 0.2
 Parameters = Mapping[str, Tensor]
@@ -42,48 +38,20 @@ class TeacherNetwork(ABC):
         by.
         """
 
+    wide: str | None = None
+    """The parameter, if any, that outweighs all others: its gradient can be had as factors."""
+
     @abstractmethod
-    def logits(self, p: Parameters, x: Tensor, y: Tensor) -> Tensor:
+    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
         """Records [teachers, batches, m, dims] and one-hot labels [teachers, batches, m, classes] -> [teachers,
-        batches, m].
+        batches, m]. `factors`: see `gpate.private.products.wide`.
         """
-
-
-def _batch_norm(h: Tensor, batches: int, scale: Tensor, shift: Tensor) -> Tensor:
-    """[n, maps, batches * m, positions], normalised over each batch of m: torch's own, each map of each batch a
-    channel.
-    """
-    n, maps, samples, positions = h.shape
-    channels = h.view(1, n * maps * batches, samples // batches * positions)
-    weight, bias = (t.repeat_interleave(batches, dim=1).view(-1) for t in (scale, shift))
-    return F.batch_norm(channels, None, None, weight, bias, training=True, eps=1e-5).view(h.shape)
 
 
 def _normalised(h: Tensor, over: tuple[int, ...], scale: Tensor, shift: Tensor) -> Tensor:
     centred = h - h.mean(over, keepdim=True)
     variance = centred.square().mean(over, keepdim=True)  # torch.var_mean is far slower over a middle axis on a CPU
-    return centred * (torch.rsqrt(variance + 1e-5) * scale) + shift
-
-
-class _Product(torch.autograd.Function):
-    """torch.bmm whose backward pass never multiplies by a transposed right factor, which is several times slower on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return torch.bmm(a, b)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        g = gradients[0]
-        for_a = torch.bmm(b, g.mT.contiguous()).mT.contiguous() if ctx.needs_input_grad[0] else None
-        return for_a, torch.bmm(a.mT, g) if ctx.needs_input_grad[1] else None
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    out: Tensor = _Product.apply(a, b) if a.device.type == "cpu" else torch.bmm(a, b)
-    return out
+    return centred * (torch.rsqrt(variance + EPS) * scale) + shift
 
 
 class ImageTeacher(TeacherNetwork):
@@ -97,6 +65,8 @@ class ImageTeacher(TeacherNetwork):
             the first.
         norm_first: batch normalisation on the first layer too.
     """
+
+    wide = "dense"
 
     def __init__(
         self, shape: tuple[int, int, int], classes: int, *, kernels: tuple[int, ...], norm_first: bool
@@ -133,7 +103,7 @@ class ImageTeacher(TeacherNetwork):
             before = maps
         return kept + 2 * self.flat + 5 * 256
 
-    def logits(self, p: Parameters, x: Tensor, y: Tensor) -> Tensor:
+    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
         """Real and fake batches share every matrix product and are normalised apart."""
         n, s, m, _ = x.shape
         _, height, width = self.shape
@@ -141,18 +111,14 @@ class ImageTeacher(TeacherNetwork):
         h = x.reshape(n, s * m, *self.shape).transpose(1, 2)
         for i, maps in enumerate(self.kernels):
             height, width = height // 2, width // 2
-            label = _product(flat_y, p[f"conv{i}.label"]).mT.unsqueeze(3)  # [n, maps, s * m, 1]
-            scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
-            h = _product(p[f"conv{i}"], Patches.apply(h)).view(n, maps, s * m, height * width)
-            h = h + (label + shift.view(n, maps, 1, 1) if scale is None else label)  # in place it would copy backward
-            if scale is not None:
-                h = _batch_norm(h, s, scale, shift)
-            h = F.leaky_relu(h, LEAK).view(n, maps, s * m, height, width)
-        h = h.transpose(1, 2).reshape(n, s * m, self.flat)
-        h = (_product(flat_y, p["dense.label"]) + _product(h, p["dense"])).view(n, s, m, 256)
+            label = product(flat_y, p[f"conv{i}.label"])
+            h = convolution(p[f"conv{i}"], h).view(n, maps, s * m, height * width)
+            h = activation(h, label, p.get(f"conv{i}.scale"), p[f"conv{i}.shift"], batches=s, leak=LEAK)
+            h = h.view(n, maps, s * m, height, width)
+        h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, 256)
         h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), p["dense.shift"].view(n, 1, 1, 256))
         h = F.leaky_relu(h, LEAK).view(n, s * m, 256)
-        return (_product(flat_y, p["out.label"]) + _product(h, p["out"])).view(n, s, m)
+        return (product(flat_y, p["out.label"]) + product(h, p["out"])).view(n, s, m)
 
 
 class TableTeacher(TeacherNetwork):
@@ -178,13 +144,13 @@ class TableTeacher(TeacherNetwork):
         """Inputs and two hidden layers, with their slopes."""
         return 5 * (self.width + self.classes)
 
-    def logits(self, p: Parameters, x: Tensor, y: Tensor) -> Tensor:
+    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
         """Three layers; leaky ReLU between them."""
         n, s, m, _ = x.shape
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, self.width)
         for name in ("dense0", "dense1", "out"):
-            h = _product(flat_y, p[f"{name}.label"]) + p[f"{name}.shift"][:, None] + _product(h, p[name])
+            h = product(flat_y, p[f"{name}.label"]) + p[f"{name}.shift"][:, None] + product(h, p[name])
             if name != "out":
                 h = F.leaky_relu(h, LEAK)
         return h.view(n, s, m)

@@ -19,7 +19,11 @@ from torch.optim.adam import adam
 from gpate.boundary import Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.private.networks import TeacherNetwork
+from gpate.private.products import Factors, has_kernels, kernels
 from gpate.streams import Streams
+
+_BETAS, _EPS = (0.5, 0.999), 1e-8
+"""Adam's, as in DCGAN."""
 
 _INIT_BLOCK = 64
 _LEAST_CHUNK = 64
@@ -141,8 +145,8 @@ class Ensemble:
         for part in self.chunks():
             real, fake, labels = batch_of(part)
             weights, first, second = (self._load(tensors, part) for tensors in (self.weights, self.first, self.second))
-            gradients = self._gradients(weights, real, fake, labels, has_records[part])
-            names = list(weights)
+            gradients, factors = self._gradients(weights, real, fake, labels, has_records[part])
+            names = list(gradients)
             with torch.no_grad():
                 adam(
                     [weights[name] for name in names],
@@ -153,26 +157,43 @@ class Ensemble:
                     [step - 1 for _ in names],  # counted up inside
                     fused=True,
                     amsgrad=False,
-                    beta1=0.5,
-                    beta2=0.999,
+                    beta1=_BETAS[0],
+                    beta2=_BETAS[1],
                     lr=self.learning_rate,
                     weight_decay=0.0,
-                    eps=1e-8,
+                    eps=_EPS,
                     maximize=False,
                 )
+                for name, (inputs, outputs) in factors.items():
+                    kernels().dense_adam(
+                        inputs,
+                        outputs,
+                        weights[name],
+                        first[name],
+                        second[name],
+                        rate=self.learning_rate,
+                        betas=_BETAS,
+                        eps=_EPS,
+                        step=self.steps,
+                    )
             for tensors, loaded in ((self.weights, weights), (self.first, first), (self.second, second)):
                 self._store(tensors, loaded, part)
 
     def _gradients(
         self, weights: Mapping[str, Tensor], real: Tensor, fake: Tensor, labels: Tensor, has_records: Tensor
-    ) -> dict[str, Tensor]:
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in weights.items()}
+    ) -> tuple[dict[str, Tensor], dict[str, Factors]]:
+        """Every parameter's gradient; the wide one's as factors, where a kernel takes it so."""
+        factored = self.network.wide if has_kernels(real) else None
+        factors: list[Factors] | None = None if factored is None else []
+        leaves = {name: tensor.detach().requires_grad_(name != factored) for name, tensor in weights.items()}
         y = F.one_hot(labels, self._classes).to(real.dtype)
-        logits = self.network.logits(leaves, torch.stack([real, fake], 1), torch.stack([y, y], 1))
+        logits = self.network.logits(leaves, torch.stack([real, fake], 1), torch.stack([y, y], 1), factors)
         loss = F.softplus(-logits[:, 0]).mean(1) + F.softplus(logits[:, 1]).mean(1)
         # no record, no gradient: zero moments keep the weights where they are
         total = (loss * has_records.to(loss)).sum()
-        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
+        names = [name for name in leaves if name != factored]
+        gradients = dict(zip(names, torch.autograd.grad(total, [leaves[name] for name in names]), strict=True))
+        return gradients, {} if factored is None else {factored: factors[0]}  # type: ignore[index]
 
     def change_wanted(self, records: Tensor, labels: Tensor, *, saturating: bool = True) -> Iterator[Sensitive[Tensor]]:
         """How each teacher would change the student's records: its gradient with respect to them, chunk by chunk.
@@ -194,7 +215,10 @@ class Ensemble:
             weights = self._load(self.weights, part)
             size = len(range(*part.indices(self.teachers)))
             x = records.detach().expand(size, 1, *records.shape).contiguous().requires_grad_()
-            logits = self.network.logits(weights, x, y.expand(size, 1, *y.shape))
+            factors: list[Factors] | None = (
+                [] if has_kernels(x) and self.network.wide else None
+            )  # the fast path; unused
+            logits = self.network.logits(weights, x, y.expand(size, 1, *y.shape), factors)
             gain = F.softplus(logits) if saturating else -F.softplus(-logits)
             yield Sensitive(torch.autograd.grad(gain.sum(), x)[0].squeeze(1))
 

@@ -73,10 +73,8 @@ class Up(nn.Module):
     """A transposed 5x5 convolution of stride 2: doubles height and width.
 
     On the CPU, where torch's own is an order of magnitude slower, it is computed as what it equals: a 3x3 convolution to four
-    phases (even and odd rows and columns), interleaved. Output row 2i + a takes kernel row a + 2 - 2(j - i) of input row j.
+    phases (even and odd rows and columns), interleaved.
     """
-
-    _PHASES = ((4, 2, 0), (5, 3, 1))  # kernel rows for input rows i - 1, i, i + 1; row 5 is a zero added below
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -87,13 +85,20 @@ class Up(nn.Module):
         """[m, inputs, h, w] -> [m, outputs, 2h, 2w]."""
         if x.device.type != "cpu":
             return F.conv_transpose2d(x, self.weight, self.bias, stride=2, padding=2, output_padding=1)
-        inputs, outputs = self.weight.shape[:2]
-        phases = torch.tensor(self._PHASES)
-        padded = F.pad(self.weight, (0, 1, 0, 1))
-        kernels = padded[:, :, phases][..., phases]  # [inputs, outputs, row phase, 3, column phase, 3]
-        kernels = kernels.permute(1, 2, 4, 0, 3, 5).reshape(4 * outputs, inputs, 3, 3)
-        out = F.pixel_shuffle(F.conv2d(x, kernels, padding=1), 2)
+        out = F.pixel_shuffle(F.conv2d(x, phases(self.weight), padding=1), 2)
         return out if self.bias is None else out + self.bias[:, None, None]
+
+
+def phases(weight: Tensor) -> Tensor:
+    """A transposed 5x5 kernel of stride 2, [inputs, outputs, 5, 5], as 3x3 kernels to four phases, [4 * outputs, inputs, 3, 3].
+
+    Output row 2i + a takes kernel row a + 2 - 2(j - i) of input row j.
+    """
+    inputs, outputs = weight.shape[:2]
+    # kernel rows for input rows i - 1, i, i + 1; row 5 is a zero added below
+    taps = torch.tensor(((4, 2, 0), (5, 3, 1)), device=weight.device)
+    kernels = F.pad(weight, (0, 1, 0, 1))[:, :, taps][..., taps]  # [inputs, outputs, row phase, 3, column phase, 3]
+    return kernels.permute(1, 2, 4, 0, 3, 5).reshape(4 * outputs, inputs, 3, 3)
 
 
 class ImageGenerator(nn.Module):
