@@ -108,7 +108,7 @@ def _strip(images: NDArray[np.uint8], what: str) -> Picture | None:
     if not len(images):
         return None
     tiles = images[:TILES]
-    factor = max(1, 40 // tiles.shape[1])
+    factor = max(1, 48 // tiles.shape[1])
     tiles = tiles.repeat(factor, axis=1).repeat(factor, axis=2)
     if tiles.ndim == 3:
         tiles = tiles[..., None].repeat(3, axis=3)

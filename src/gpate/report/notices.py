@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from gpate.report.privacy import grade
 from gpate.report.tables import TableFigures
 from gpate.report.utility import Utility
 from gpate.report.words import counted, listed, name, number, percent
+
+LEVELS = ("stop", "care", "note")
 
 SMALL_CLASS = 0.02
 """The share below which a class is called small."""
@@ -60,8 +63,19 @@ def notices_of(
         said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Mend: fit with a smaller epsilon."
         found.append(Notice(level="care", title=f"A {word} promise", text=said))
     if records is not None and certificate.delta * records > 0.1:
-        said = f"Delta {number(certificate.delta)} is not far below one over the {records:,} records. Mend: a smaller delta."
-        found.append(Notice(level="care", title="A large delta", text=said))
+        said = (
+            f"Delta should be far below one over the number of records; {number(certificate.delta)} times {records:,} "
+            f"is {number(certificate.delta * records)}. Mend: fit with a smaller delta."
+        )
+        found.append(
+            Notice(level="care" if certificate.delta * records > 1 else "note", title="A large delta", text=said)
+        )
+    if certificate.spend < 0.5 * certificate.epsilon and math.isfinite(certificate.epsilon):
+        said = (
+            f"Only {number(certificate.spend)} of {number(certificate.epsilon)} was spent; the claim is the whole budget "
+            "all the same. More iterations, or less noise, would have cost nothing more."
+        )
+        found.append(Notice(level="note", title="Budget left over", text=said))
     found += _classes(release.schema.classes, release.shares)
     if answered is not None and answered < FEW_ANSWERS:
         said = f"The teachers agreed on {percent(answered)} of what they were asked; the rest was paid for and gave nothing."
@@ -85,13 +99,9 @@ def notices_of(
                 )
             )
         if utility.strangers:
-            said = (
-                f"{counted(utility.strangers, 'record')} of the evaluation file is about another release, and left out."
-                if utility.strangers == 1
-                else f"{utility.strangers:,} records of the evaluation file are about other releases, and left out."
-            )
+            said = f"{counted(utility.strangers, 'record')} of the evaluation file left out: about another release."
             found.append(Notice(level="note", title="Other evaluations", text=said))
-    return found
+    return sorted(found, key=lambda notice: LEVELS.index(notice.level))
 
 
 def _classes(classes: Sequence[Any], shares: Sequence[float]) -> list[Notice]:
@@ -110,12 +120,9 @@ def _table_gaps(figures: TableFigures) -> list[Notice]:
     found = []
     if figures.unused:
         columns = [f"{column}: {listed(values, most=3)}" for column, values in figures.unused.items()]
-        total = sum(len(values) for values in figures.unused.values())
-        text = (
-            f"{counted(total, 'declared category', 'declared categories')} never occurs. {listed(columns, most=4)}."
-            if total == 1
-            else f"{total:,} declared categories never occur among the synthetic records. {'; '.join(columns[:4])}{f'; and {len(columns) - 4} more columns' if len(columns) > 4 else ''}."
-        )
+        more = f"; and {counted(len(columns) - 4, 'more column')}" if len(columns) > 4 else ""
+        total = counted(sum(map(len, figures.unused.values())), "declared category", "declared categories")
+        text = f"{total} not found among the synthetic records. {'; '.join(columns[:4])}{more}."
         found.append(Notice(level="care", title="Low coverage of categories", text=text))
     if figures.constant:
         text = f"{listed(figures.constant)}: every synthetic record has the same value. Nothing was learnt about it."

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup
 
 from gpate.accounting import LedgerContents, accountant_named, read_ledger
@@ -40,6 +41,7 @@ from gpate.report.notices import notices_of
 from gpate.report.tables import RECORDS, TableFigures, table_figures
 from gpate.report.utility import Utility, utility_of
 from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema.values import read
 from gpate.version import __version__
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ SEED = 0
 
 PER_CLASS = 64
 """Synthetic images of each class."""
+
+EVALUATE = "gpate evaluate {run} --out records.jsonl"
+"""The command that makes what `evaluations` holds."""
 
 
 def write_report(
@@ -117,7 +122,7 @@ def render(
     figures = _figures(loaded, real)
     utility = utility_of(evaluations, loaded.certificate, loaded.schema.kind)
     context = {
-        **_facts(loaded, verification, ledger, figures, utility),
+        **_facts(loaded, verification, ledger, figures, utility, _real_shares(loaded.schema, real)),
         "internal": not release,
         "unnoised": real is not None or utility is not None,
         "has_real": real is not None,
@@ -132,6 +137,7 @@ def render(
             quick=bool(utility) and evaluations[-1].quick,
         ),
         "run": shlex.quote(str(run)),
+        "evaluate": EVALUATE.format(run=shlex.quote(str(run))),
         "benchmark": benchmark_of(loaded.schema) or "DATA",
     }
     return _environment().get_template("page.html").render(context)
@@ -161,12 +167,13 @@ def _facts(
     ledger: LedgerContents,
     figures: TableFigures | ImageFigures,
     utility: Utility | None,
+    held: dict[str, float] | None,
 ) -> dict[str, Any]:
     certificate, schema = release.certificate, release.schema
     promised = math.isfinite(certificate.epsilon)
     right = privacy.chance_to_guess(certificate.epsilon, certificate.delta)
     shares = [
-        (words.name(label), share, svg.meter(share / max(release.shares)))
+        (words.name(label), share, svg.meter(share / max(release.shares)), None if held is None else held[str(label)])
         for label, share in zip(schema.classes, release.shares, strict=False)
     ]
     return {
@@ -190,6 +197,18 @@ def _facts(
         "utility": utility,
         "version": __version__,
     }
+
+
+def _real_shares(schema: TableSchema | ImageSchema, real: Any) -> dict[str, float] | None:
+    """The share of each class among real records: not private."""
+    labels = real[1] if isinstance(real, tuple) else None
+    if isinstance(schema, TableSchema) and schema.label is not None and real is not None:
+        numbers = read(schema.label, real[schema.label.name]).numbers.astype(int)
+        labels = np.array(schema.classes, dtype=object)[numbers]
+    if labels is None or not schema.classes:
+        return None
+    said = [str(label) for label in labels]
+    return {str(label): said.count(str(label)) / max(len(said), 1) for label in schema.classes}
 
 
 def _flat(settings: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from gpate.report.words import name, number, percent
 Attributes = Mapping[str, object]
 Floats = NDArray[np.float64]
 
-WIDE, NARROW = 420, 280
+WIDE, NARROW = 360, 280
 """Widths of a chart and of one of many small ones."""
 
 
@@ -149,13 +149,13 @@ def histogram(synthetic: Floats, real: Floats | None, *, ends: tuple[str, str], 
 
 def bars(labels: Sequence[str], synthetic: Floats, real: Floats | None, *, label: str) -> Markup:
     """A share for each name: synthetic as a bar, real as a tick on it."""
-    left, right, row = 104.0, NARROW - 44.0, 20.0
+    left, right, row = 106.0, NARROW - 46.0, 20.0
     most = max(float(synthetic.max(initial=0.0)), 0.0 if real is None else float(real.max(initial=0.0)), 1e-9)
     scale, parts = (right - left) / most, []
     for i, (word, share) in enumerate(zip(labels, synthetic, strict=True)):
         y = 4.0 + row * i
         parts += [
-            text(left - 6, y + 13, name(word, most=15), anchor="end"),
+            text(left - 6, y + 13, name(word, most=13), anchor="end"),
             rect(left, y + 3, share * scale, 12, "synthetic-fill"),
         ]
         if real is not None:
@@ -167,12 +167,12 @@ def bars(labels: Sequence[str], synthetic: Floats, real: Floats | None, *, label
 
 def heat(values: Floats, labels: Sequence[str], *, label: str) -> Markup:
     """A square of numbers between -1 and 1: one colour for each sign, stronger away from 0."""
-    count, left = len(labels), 92.0
+    count, left = len(labels), 96.0
     cell = min(26.0, 256.0 / count)
     parts = []
     for i in range(count):
         middle = cell * (i + 0.5)
-        parts.append(text(left - 6, middle + 4, name(labels[i], most=13), anchor="end"))
+        parts.append(text(left - 6, middle + 4, name(labels[i], most=12), anchor="end"))
         for j in range(count):
             value = float(values[i, j])
             shape = {"x": left + cell * j, "y": cell * i, "width": cell - 1, "height": cell - 1}
@@ -216,7 +216,7 @@ class Dot:
 
 def dots(rows: Sequence[Dot], *, low: float, high: float, label: str) -> Markup:
     """Means with one standard deviation either way, and every repetition as a small dot."""
-    left, right, row = 10.0, WIDE - 10.0, 44.0
+    left, right, row = 10.0, WIDE - 10.0, 62.0
     parts = []
 
     def at(value: float) -> float:
@@ -225,7 +225,7 @@ def dots(rows: Sequence[Dot], *, low: float, high: float, label: str) -> Markup:
     for i, dot in enumerate(rows):
         y = row * i
         parts += [
-            text(left, y + 14, name(dot.label, most=30), kind="strong"),
+            text(left, y + 14, name(dot.label, most=44), kind="strong"),
             line(left, y + 28, right, y + 28, "axis-line"),
         ]
         said = []
@@ -241,7 +241,7 @@ def dots(rows: Sequence[Dot], *, low: float, high: float, label: str) -> Markup:
             round_ = {"cx": at(mean), "cy": y + 28, "r": 5.5, "class": "synthetic-fill"}
             parts.append(tag("rect", shape) if kind == "real" else tag("circle", round_))
             said.append(f"{kind} {number(round(mean, 3))}" + (f" ± {number(round(spread, 3))}" if spread else ""))
-        parts.append(text(right, y + 14, " · ".join(reversed(said)), anchor="end"))
+        parts.append(text(left, y + 48, " · ".join(reversed(said))))
     bottom = row * len(rows)
     parts += [text(left, bottom + 12, number(low)), text(right, bottom + 12, number(high), anchor="end")]
     return drawing(WIDE, bottom + 18, label, parts)

@@ -191,7 +191,8 @@ def _chosen(schema: TableSchema) -> list[int]:
 
 def _strongest(values: Floats) -> list[tuple[int, int]]:
     """The pairs that hang together most, no column in more than two of them."""
-    size, used, found = np.triu(np.abs(values), 1), np.zeros(len(values), dtype=int), []
+    size, used = np.triu(np.abs(values), 1), np.zeros(len(values), dtype=int)
+    found: list[tuple[int, int]] = []
     for place in np.argsort(-size, axis=None, kind="stable"):
         i, j = (int(k) for k in np.unravel_index(place, size.shape))
         if i < j and used[i] < 2 and used[j] < 2 and size[i, j] > 0 and len(found) < PAIRS:

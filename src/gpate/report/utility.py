@@ -149,7 +149,8 @@ def _is_about(evaluation: Evaluation, certificate: Certificate) -> bool:
 
 
 def _title(metric: str) -> str:
-    return TITLES.get(metric.lower(), name(metric.replace("_", " ")))
+    words = name(metric.replace("_", " "))
+    return TITLES.get(metric.lower(), words[:1].upper() + words[1:])
 
 
 def _headline(found: Evaluation) -> tuple[str, float | None, float | None]:
@@ -176,7 +177,7 @@ def _charts(found: Evaluation) -> list[Chart]:
                 svg.Dot(label=subject or "all", synthetic=sides.get("synthetic", ()), real=sides.get("real", ()))
             )
         values = [v for row in rows for v in (*row.synthetic, *row.real)]
-        low, high = (0.0, 1.0) if 0 <= min(values) and max(values) <= 1 else (min(0.0, *values), max(0.0, *values))
+        low, high = (0.0, 1.0) if min(values) >= 0 and max(values) <= 1 else (min(0.0, *values), max(0.0, *values))
         direction = next(s.larger_is_better for s in scores if s.metric == metric)
         title = _title(metric)
         label = f"{title} of {counted(len(rows), 'model')}, trained on synthetic and on real records."
@@ -216,7 +217,7 @@ def _parts(found: Evaluation) -> list[Part]:
 
 def _shown(score: Score | None) -> str:
     if score is None:
-        return "–"
+        return "\N{EN DASH}"
     if score.reason is not None:
         return name(score.reason, most=300)
     spread = f" ± {number(round(score.std, 4))}" if len(score.values) > 1 else ""

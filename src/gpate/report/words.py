@@ -1,11 +1,11 @@
-"""Numbers and names as people read them.
+r"""Numbers and names as people read them.
 
->>> number(0.000123456), number(1234567.0), number(0.9072), number(4.0)
-('0.000123', '1,234,567', '0.907', '4')
+>>> number(0.00001), number(1234567.0), number(0.9072), number(4.0)
+('0.00001', '1,234,567', '0.907', '4')
 >>> percent(0.731), percent(0.0004), percent(0.99996)
 ('73%', '0.04%', 'nearly 100%')
->>> name("age\\u202e<b>", most=12)
-'age\\ufffd<b>'
+>>> name("age\u202e<b>", most=12)
+'age\ufffd<b>'
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 """Kinds of characters that show nothing, or turn the direction of the text around them."""
 
 
 def number(value: float) -> str:
-    """Three digits that count, thousands apart, no exponent between 0.0001 and a billion."""
+    """Three digits that count, thousands apart, no exponent between a millionth and a billion."""
     if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
+        return "∞" if value > 0 else f"{MINUS}∞"
     size = abs(value)
-    if size >= 1e9 or 0 < size < 1e-4:
+    if size >= 1e9 or 0 < size < 1e-6:
         return _exponent(value)
     if size >= 1000 or value == int(value):
-        return f"{value:,.0f}".replace("-", "−")
+        return f"{value:,.0f}".replace("-", MINUS)
     places = 2 - math.floor(math.log10(size))
     text = f"{value:.{places}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
 
 
 def _exponent(value: float) -> str:
     digits, power = f"{value:.2e}".split("e")
-    digits = digits.rstrip("0").rstrip(".").replace("-", "−")
-    return f"{digits} × 10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    digits = digits.rstrip("0").rstrip(".").replace("-", MINUS)
+    return f"{digits} {TIMES} 10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
 def percent(share: float) -> str:
