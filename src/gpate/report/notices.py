@@ -46,7 +46,6 @@ def notices_of(
     figures: TableFigures | ImageFigures,
     utility: Utility | None,
     records: int | None,
-    quick: bool,
 ) -> list[Notice]:
     """All that is to be said about this release. `records` is the number of real ones: it is not public."""
     certificate = release.certificate
@@ -90,7 +89,7 @@ def notices_of(
                     text=f"{said}: part of the real records has no synthetic counterpart.",
                 )
             )
-        if quick:
+        if utility.quick:
             found.append(
                 Notice(
                     level="note",

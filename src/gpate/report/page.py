@@ -134,7 +134,6 @@ def render(
             figures=figures,
             utility=utility,
             records=None if real is None else len(real[0] if isinstance(real, tuple) else real),
-            quick=bool(utility) and evaluations[-1].quick,
         ),
         "run": shlex.quote(str(run)),
         "evaluate": EVALUATE.format(run=shlex.quote(str(run))),

@@ -22,7 +22,7 @@ from gpate.schema.values import Read, read
 if TYPE_CHECKING:
     import pandas as pd
 
-RECORDS = 20_000
+RECORDS = 12_288
 """Most records of either side that a figure is drawn from."""
 
 SHOWN, TOGETHER, PAIRS = 12, 20, 6

@@ -79,6 +79,8 @@ class Utility:
         notes: what a reader must know.
         coverage: scores of coverage that are low.
         strangers: records that are about something else.
+        earlier: records about this release that are not the last one.
+        quick: whether it was a try-out.
     """
 
     headline: str
@@ -92,6 +94,7 @@ class Utility:
     coverage: list[str]
     strangers: int
     earlier: int
+    quick: bool
 
 
 GROUPS = {
@@ -135,6 +138,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         ],
         strangers=len(evaluations) - len(own),
         earlier=len(own) - 1,
+        quick=found.quick,
     )
 
 

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run --disable-extensions --remote-debugging-pipe".split()
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run".split()
+FLAGS += "--disable-extensions --remote-debugging-pipe".split()
 # Background services of the browser, which would look for networks of their own.
-FLAGS += "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps --no-proxy-server".split()
+FLAGS += "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps".split()
+FLAGS += ["--no-proxy-server"]
 
 
 class Browser:
@@ -75,7 +77,9 @@ class Browser:
         self.loads, self.log, self.events = [], [], []
         phone = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
-        self.ask("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.ask(
+            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
         self.ask("Page.navigate", url=path.resolve().as_uri())
         while "Page.loadEventFired" not in self.events:
             self._next()
