@@ -72,6 +72,7 @@ def test_a_benchmark_by_name(tmp_path: Path) -> None:
         (("-o", "page.txt"), "ends in .html"),
         (("-o", "nowhere/page.html"), "in a folder that exists"),
         (("--evaluation", "none.jsonl"), "a file that `gpate evaluate` wrote"),
+        (("--evaluation", str(DIGITS)), "a file that `gpate evaluate` wrote"),
         (("--real", "none.csv"), "There is no none.csv"),
     ],
 )

@@ -9,8 +9,10 @@ import typer
 from rich.markup import escape
 
 from gpate.cli.output import errors, print_json
+from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from gpate.evaluation.results import Evaluation
     from gpate.schema import ImageSchema, TableSchema
 
 
@@ -34,8 +36,6 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Writes a page: the promise in words, what was spent, real against synthetic, usefulness, warnings."""
-    from gpate.errors import InvalidValue
-    from gpate.evaluation.results import read_evaluations
     from gpate.release import Release
     from gpate.release.output import check_output
     from gpate.report import write_report
@@ -48,7 +48,7 @@ def report(
         raise InvalidValue("--evaluation", str(evaluation), "a file that `gpate evaluate` wrote")
     schema = Release.load(release_folder(run)).schema
     held = None if real is None or release else _records(real, schema)
-    found = [] if evaluation is None or release else read_evaluations(evaluation)
+    found = [] if evaluation is None or release else _evaluations(evaluation)
     write_report(run, output, real=held, evaluations=found, release=release)
     inside = held is not None or bool(found)
     if as_json:
@@ -60,6 +60,17 @@ def report(
             errors.print(
                 "[bold red]It holds figures without noise: keep it inside.[/] For others: --release", highlight=False
             )
+
+
+def _evaluations(path: Path) -> list[Evaluation]:
+    """The records of a file, or an error that says which file is none."""
+    from gpate.evaluation.results import read_evaluations
+
+    try:
+        return read_evaluations(path)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        rule, mend = "a file that `gpate evaluate` wrote", "Mend: write it anew."
+        raise InvalidValue("--evaluation", str(path), rule, mend) from problem
 
 
 def _records(source: str, schema: TableSchema | ImageSchema) -> Any:

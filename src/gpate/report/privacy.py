@@ -13,6 +13,7 @@ right, (p + 1 - q) / 2, is at most (e^epsilon + delta) / (e^epsilon + 1).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -161,9 +162,8 @@ def _noise(spent: Tally) -> str:
 
 
 def _spaced(kind: str) -> str:
-    """NoisyMaxThreshold -> Noisy max threshold; GNMax stays."""
-    words = "".join(
-        f" {sign.lower()}" if sign.isupper() and i and not kind[i - 1].isupper() else sign
-        for i, sign in enumerate(kind)
-    )
-    return kind if kind.startswith("GN") else words
+    """NoisyMaxThreshold -> Noisy max threshold; Gauss and GNMax keep their capitals."""
+    if kind.startswith("GN"):
+        return kind
+    words = re.findall(r"[A-Z]+[a-z]*", kind)
+    return " ".join(word if not i or word == "Gaussian" else word.lower() for i, word in enumerate(words))

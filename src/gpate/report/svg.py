@@ -184,7 +184,7 @@ def heat(values: Floats, labels: Sequence[str], *, label: str) -> Markup:
                 else tag("title", {}, f"{name(labels[i])} and {name(labels[j])}: {number(round(value, 2))}")
             )
             parts.append(tag("rect", {**shape, "class": f"cell {kind}", **seen}, said))
-    return drawing(left + cell * count, cell * count + 1, label, parts)
+    return drawing(max(left + cell * count, NARROW), cell * count + 1, label, parts)
 
 
 def densities(panels: Sequence[tuple[str, Floats]], *, across: str, up: str, label: str) -> Markup:
