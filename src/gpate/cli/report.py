@@ -1,0 +1,87 @@
+"""`gpate report`: one page about a run, for the people who decide about its release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from gpate.cli.output import errors, print_json
+from gpate.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from gpate.evaluation.results import Evaluation
+    from gpate.schema import ImageSchema, TableSchema
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder release/ of one.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page, .html.")] = Path("report.html"),
+    real: Annotated[
+        str | None,
+        typer.Option(
+            help="Real records to set beside: a benchmark's name, a .csv, .parquet or .npz file, a folder of images."
+        ),
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Records that `gpate evaluate` wrote, one JSON object a line.")
+    ] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="The page that may be published: nothing un-noised in it.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Writes a page: the promise in words, what was spent, real against synthetic, usefulness, warnings."""
+    from gpate.release import Release
+    from gpate.release.output import check_output
+    from gpate.report import write_report
+    from gpate.report.page import release_folder
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InvalidValue("output", str(output), "a name that ends in .html")
+    check_output(output, force=force)
+    if evaluation is not None and not evaluation.is_file():
+        raise InvalidValue("--evaluation", str(evaluation), "a file that `gpate evaluate` wrote")
+    schema = Release.load(release_folder(run)).schema
+    held = None if real is None or release else _records(real, schema)
+    found = [] if evaluation is None or release else _evaluations(evaluation)
+    write_report(run, output, real=held, evaluations=found, release=release)
+    inside = held is not None or bool(found)
+    if as_json:
+        print_json({"output": str(output), "release": release, "unnoised": inside, "bytes": output.stat().st_size})
+    elif not quiet:
+        size = f"{output.stat().st_size / 1024:,.0f} KiB"
+        errors.print(f"Wrote {escape(str(output))} ({size}).", soft_wrap=True, highlight=False)
+        if inside:
+            errors.print(
+                "[bold red]It holds figures without noise: keep it inside.[/] For others: --release", highlight=False
+            )
+
+
+def _evaluations(path: Path) -> list[Evaluation]:
+    """The records of a file, or an error that says which file is none."""
+    from gpate.evaluation.results import read_evaluations
+
+    try:
+        return read_evaluations(path)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        rule, mend = "a file that `gpate evaluate` wrote", "Mend: write it anew."
+        raise InvalidValue("--evaluation", str(path), rule, mend) from problem
+
+
+def _records(source: str, schema: TableSchema | ImageSchema) -> Any:
+    """Real records as the report takes them: a frame, or images and the names of their classes."""
+    import numpy as np
+
+    from gpate.private.sources import read_source
+
+    held = read_source(source, schema)
+    if held.kind == "table":
+        return held.records
+    if held.labels is None:
+        return held.records, None
+    return held.records, np.array(schema.classes, dtype=object)[held.labels]
