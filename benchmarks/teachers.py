@@ -28,9 +28,10 @@ from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.methods import training
+from gpate.methods.progress import Progress
 from gpate.methods.recipes import RECIPES, Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.training import Material, Progress, build_ensemble, train_student
+from gpate.methods.training import Material, build_ensemble, train_student
 from gpate.private.partition import Partition
 from gpate.private.teachers import Placement
 from gpate.streams import Streams

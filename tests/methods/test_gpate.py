@@ -23,8 +23,8 @@ from gpate.boundary import FastNoise
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
 from gpate.methods import training
 from gpate.methods.gpate import NotFittedError
+from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolderError
-from gpate.methods.training import Interrupted, Progress
 from gpate.release import verify
 from gpate.student import Student
 from tests.methods.small import FAST, IMAGES, TABLE, images, table

@@ -20,7 +20,7 @@ from gpate.cli.output import console, errors, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from gpate.methods.training import Progress as Step
+    from gpate.methods.progress import Progress as Step
 
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -56,7 +56,7 @@ def fit(
 ) -> None:
     """Fit a generator to private records, under a budget that cannot be crossed."""
     from gpate.methods.gpate import GPATE
-    from gpate.methods.training import Interrupted
+    from gpate.methods.progress import Interrupted
     from gpate.schema import TableSchema
 
     if (resume is None) == (data is None):

@@ -10,7 +10,6 @@ folder with two halves, `private/` and `release/`; only the second may leave.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import math
 import os
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,17 +29,18 @@ from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive, noise_named
 from gpate.datasets import DATASETS
-from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import recipes
+from gpate.methods.material import Encoding, encode_records, fingerprint_of, read_records, schema_for, source_of
+from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder, RunFolderError, key_from
-from gpate.methods.training import Material, Progress, chosen_device, train_student
+from gpate.methods.training import Material, train_student
 from gpate.private.fingerprint import hash_rows, new_key
 from gpate.private.partition import Partition
-from gpate.private.sources import PrivateRecords, from_arrays, read_source
+from gpate.private.sources import PrivateRecords
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
-from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec
 
@@ -159,25 +159,25 @@ class GPATE:
             stop: asked after each iteration; True stops the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
-        public = _schema_for(schema, name, target)
+        public = schema_for(schema, name, target)
         settings = self._settings(name)
         noise = noise_named(self.noise, seed=self.noise_seed)
         streams = Streams(self.seed)
         epsilon = float("inf") if settings.mechanism.noiseless else self.epsilon
         pure = settings.mechanism.counts_epsilon
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
-        records = _read(data, labels, public)
-        encoded = _encoded(records, public, settings.training.latent)
+        records = read_records(data, labels, public)
+        encoded = encode_records(records, public, settings.training.latent)
         recipes.check_room(settings, budget=budget, dims=encoded.spec.dims)
         folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         key = new_key()
         plan = {
-            "source": _source(data),
+            "source": source_of(data),
             "schema": public.to_dict(),
             "settings": settings.to_json(),
             "seed": streams.seed,
             "partition_key": key.hex(),
-            "fingerprint": _fingerprint(records, key),
+            "fingerprint": fingerprint_of(records, key),
             "budget": {
                 "epsilon": str(budget.epsilon),
                 "delta": budget.delta,
@@ -224,12 +224,12 @@ class GPATE:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
         public = Schema.from_dict(plan["schema"])
         settings = Settings.from_json(plan["settings"])
-        records, key = _read(data, labels, public), key_from(plan["partition_key"])
-        if _fingerprint(records, key) != plan["fingerprint"]:
+        records, key = read_records(data, labels, public), key_from(plan["partition_key"])
+        if fingerprint_of(records, key) != plan["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
             )
-        encoded = _encoded(records, public, settings.training.latent)
+        encoded = encode_records(records, public, settings.training.latent)
         budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
         model = cls(
             epsilon=budget.epsilon,
@@ -379,78 +379,6 @@ class GPATE:
         return model
 
 
-def _schema_for(schema: Any, name: str | None, target: str | None) -> TableSchema | ImageSchema:
-    if schema is None and name is not None:
-        schema = DATASETS[name].schema_path
-    if schema is None:
-        raise SchemaError(
-            "A schema is needed: bounds and categories read off the data would leak. "
-            "Mend: `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema."
-        )
-    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
-    if target is not None:
-        if not isinstance(public, TableSchema):
-            raise InvalidValue("target", target, "given for tables only")
-        public = Schema.from_dict({**public.to_dict(), "target": target})
-    return public
-
-
-def _source(data: Any) -> str | None:
-    """Where a resumed run finds the records again, from whatever folder it is resumed."""
-    if not isinstance(data, str | os.PathLike):
-        return None
-    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
-
-
-def _read(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateRecords:
-    if isinstance(data, np.ndarray):
-        if not isinstance(schema, ImageSchema):
-            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
-        return from_arrays(data, labels, schema=schema)
-    records = read_source(data, schema)
-    if records.kind != schema.kind:
-        raise SchemaError(
-            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Mend: give the schema that belongs to them."
-        )
-    return records
-
-
-class Encoding(NamedTuple):
-    """Records as tensors, and the generator that makes such records.
-
-    Attributes:
-        features: [records, dims].
-        labels: [records].
-        spec: of the generator.
-        outside: how many values of each column lay outside the declared domain; None for images.
-    """
-
-    features: Tensor
-    labels: Tensor
-    spec: GeneratorSpec
-    outside: Sensitive[Tensor] | None
-
-
-def _encoded(records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int) -> Encoding:
-    classes = max(1, len(schema.classes))
-    if isinstance(schema, ImageSchema):
-        features = ImageCodec(schema).encode(records.records).flatten(1)
-        found = None if records.labels is None else torch.from_numpy(records.labels)
-        outside = None
-        channels, height, width = schema.channels, schema.height, schema.width
-        spec = GeneratorSpec(
-            kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
-        )
-    else:
-        table = TableCodec(schema)
-        encoded = table.encode(records.records)
-        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
-        softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
-        spec = GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
-    labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
-    return Encoding(features, labels, spec, outside)
-
-
 def _outside_domain(
     outside: Sensitive[Tensor], schema: TableSchema | ImageSchema, share: float, gate: Gate, folder: RunFolder
 ) -> list[str]:
@@ -478,12 +406,6 @@ def _class_counts(labels: Tensor, spec: GeneratorSpec, settings: Settings, gate:
     counts = NoisyCounts(classes=spec.classes, epsilon=settings.mechanism.counts_epsilon)(Sensitive(labels), gate).value
     folder.write_json("counts.json", {"counts": counts.tolist()})
     return counts
-
-
-def _fingerprint(records: PrivateRecords, key: bytes) -> str:
-    """A keyed digest of the records, to recognise them when resuming. Stays in private/."""
-    hashes = np.sort(hash_rows(records.content(), key=key))
-    return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()
 
 
 @contextmanager

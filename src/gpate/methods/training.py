@@ -24,7 +24,8 @@ from torch import Tensor
 from gpate.accounting import NonPrivate
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ABSTAIN, Gate, PlainMean, Released, Sensitive
-from gpate.errors import BudgetExceeded, GpateError, InvalidValue
+from gpate.errors import BudgetExceeded
+from gpate.methods.progress import Interrupted, Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import Answer, RunFolder
 from gpate.private.networks import teacher_network
@@ -32,23 +33,6 @@ from gpate.private.partition import Partition
 from gpate.private.teachers import Ensemble, Placement, plan_placement
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
-
-
-class Interrupted(GpateError):
-    """The run was stopped on request after a whole iteration; nothing is lost."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What may be shown while a run goes on: released numbers only."""
-
-    iteration: int
-    spend: float
-    epsilon: float
-    answered: float
-    seconds: float
-    fraction: float
-    replayed: bool
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -156,20 +140,6 @@ def _iterations(start: int, most: int | None) -> Iterator[int]:
     while most is None or t < most:
         yield t
         t += 1
-
-
-def chosen_device(name: str) -> torch.device:
-    """`auto` takes a GPU if there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cpu" and (name not in ("cuda", *_cards()) or not _cards()):
-        found = f"the GPUs here are {', '.join(_cards())}" if _cards() else "torch finds no GPU here"
-        raise InvalidValue("device", name, f"auto, cpu or cuda ({found})")
-    return torch.device(name)
-
-
-def _cards() -> list[str]:
-    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
 def build_ensemble(spec: GeneratorSpec, settings: Settings, streams: Streams, device: torch.device) -> Ensemble:

@@ -1,0 +1,102 @@
+"""From what a user gives to tensors: the schema, the private records, and how they are recognised when a run is resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.boundary import Sensitive
+from gpate.datasets import DATASETS
+from gpate.errors import InvalidValue, SchemaError
+from gpate.private.fingerprint import hash_rows
+from gpate.private.sources import PrivateRecords, from_arrays, read_source
+from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema.codec import ImageCodec, TableCodec
+from gpate.student import GeneratorSpec
+
+
+def schema_for(schema: Any, name: str | None, target: str | None) -> TableSchema | ImageSchema:
+    """The public schema: the one that was given, or a benchmark's own."""
+    if schema is None and name is not None:
+        schema = DATASETS[name].schema_path
+    if schema is None:
+        raise SchemaError(
+            "A schema is needed: bounds and categories read off the data would leak. "
+            "Mend: `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema."
+        )
+    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
+    if target is not None:
+        if not isinstance(public, TableSchema):
+            raise InvalidValue("target", target, "given for tables only")
+        public = Schema.from_dict({**public.to_dict(), "target": target})
+    return public
+
+
+def source_of(data: Any) -> str | None:
+    """Where a resumed run finds the records again, from whatever folder it is resumed."""
+    if not isinstance(data, str | os.PathLike):
+        return None
+    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
+
+
+def read_records(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateRecords:
+    """The private records, wherever they are."""
+    if isinstance(data, np.ndarray):
+        if not isinstance(schema, ImageSchema):
+            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
+        return from_arrays(data, labels, schema=schema)
+    records = read_source(data, schema)
+    if records.kind != schema.kind:
+        raise SchemaError(
+            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Mend: give the schema that belongs to them."
+        )
+    return records
+
+
+class Encoding(NamedTuple):
+    """Records as tensors, and the generator that makes such records.
+
+    Attributes:
+        features: [records, dims].
+        labels: [records].
+        spec: of the generator.
+        outside: how many values of each column lay outside the declared domain; None for images.
+    """
+
+    features: Tensor
+    labels: Tensor
+    spec: GeneratorSpec
+    outside: Sensitive[Tensor] | None
+
+
+def encode_records(records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int) -> Encoding:
+    """Records as tensors."""
+    classes = max(1, len(schema.classes))
+    if isinstance(schema, ImageSchema):
+        features = ImageCodec(schema).encode(records.records).flatten(1)
+        found = None if records.labels is None else torch.from_numpy(records.labels)
+        outside = None
+        channels, height, width = schema.channels, schema.height, schema.width
+        spec = GeneratorSpec(
+            kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
+        )
+    else:
+        table = TableCodec(schema)
+        encoded = table.encode(records.records)
+        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
+        softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
+        spec = GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
+    labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
+    return Encoding(features, labels, spec, outside)
+
+
+def fingerprint_of(records: PrivateRecords, key: bytes) -> str:
+    """A keyed digest of the records, to recognise them when resuming. Stays in private/."""
+    hashes = np.sort(hash_rows(records.content(), key=key))
+    return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()
