@@ -54,7 +54,7 @@ class Transform(Protocol):
 
 
 class Pixels:
-    """An image as the vector of its pixels.
+    """An image as the vector of its pixels, over the root of their number: its length is their root mean square.
 
     Args:
         shape: channels, height, width.
@@ -65,7 +65,7 @@ class Pixels:
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, dims]."""
-        return records.flatten(1)
+        return records.flatten(1) / math.sqrt(self.dims)
 
 
 class Unit:
