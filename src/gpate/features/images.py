@@ -17,13 +17,17 @@ from gpate.features.fourier import fourier_features
 from gpate.features.scattering import Scattering
 from gpate.streams import Streams
 
+_SMALL = 16
+"""Images under this size are matched by their pixels."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFeatures:
     """A public map of images.
 
     Attributes:
-        base: `scattering` or `pixels`.
+        base: `scattering`, `pixels`, or `auto`: pixels for images under 16 pixels high or wide, where scattering has
+            nothing to gain.
         scales: J of the scattering; by the image's size if not given.
         orientations: L of the scattering.
         direction: share of the budget for the base's direction; the rest is for its Fourier features.
@@ -31,7 +35,7 @@ class ImageFeatures:
         bandwidths: of the Fourier features, in the units of the base.
     """
 
-    base: str = "scattering"
+    base: str = "auto"
     scales: int | None = None
     orientations: int = 8
     direction: float = 0.2
@@ -39,8 +43,8 @@ class ImageFeatures:
     bandwidths: tuple[float, ...] = (0.2,)
 
     def __post_init__(self) -> None:
-        if self.base not in ("scattering", "pixels"):
-            raise InvalidValue("base", self.base, "'scattering' or 'pixels'")
+        if self.base not in ("auto", "scattering", "pixels"):
+            raise InvalidValue("base", self.base, "'auto', 'scattering' or 'pixels'")
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
         object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
@@ -60,7 +64,7 @@ def image_features(
 ) -> FeatureMap:
     """The map for images of one shape; its frequencies come from a stream of that round."""
     base: Transform = Pixels(shape)
-    if settings.base == "scattering":
+    if settings.base == "scattering" or (settings.base == "auto" and min(shape[1:]) >= _SMALL):
         base = Scattering(shape, scales=settings.scales, orientations=settings.orientations)
     parts: list[tuple[FeatureMap, float]] = []
     if settings.direction > 0:

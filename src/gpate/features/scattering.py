@@ -145,8 +145,8 @@ def morlet(size: tuple[int, int], every: int, scale: float, angle: float) -> Ten
     deviation, frequency = 0.8 * scale, 0.75 * math.pi / scale
     rows, columns = (2 * math.pi / every * torch.fft.fftfreq(n // every, dtype=torch.float64) for n in size)
     wave, still = torch.zeros(2, len(rows), len(columns), dtype=torch.float64)
-    for up in (-1, 0, 1):
-        for right in (-1, 0, 1):
+    for up in range(-2, 3):
+        for right in range(-2, 3):
             v = (rows + up * 2 * math.pi / every)[:, None]
             u = (columns + right * 2 * math.pi / every)[None]
             along, across = math.cos(angle) * u + math.sin(angle) * v, -math.sin(angle) * u + math.cos(angle) * v

@@ -49,6 +49,9 @@ from gpate.student import GeneratorSpec, Student
 from gpate.student.matching import Matching, Target, match
 from gpate.student.student import sample_chunks
 
+_MARGIN = 1e-9
+"""More noise than needed, relative: keeps the spend, found by its own search, from a last digit above the budget."""
+
 _NOTHING = 1e-3
 """A part of the budget's mu below this is rounding, or what a lost release left over."""
 
@@ -252,7 +255,7 @@ class _Release:
         def fits(factor: float) -> bool:
             return budget.allows(merged(spent, tally([step.scaled(factor) for step in plan])))
 
-        scaled = plan[0].scaled(smallest(fits))
+        scaled = plan[0].scaled(smallest(fits) * (1 + _MARGIN))
         if scaled.mu < _NOTHING * mu_for(budget.epsilon, delta=budget.delta):
             raise BudgetExceeded((event,), self.gate.left, "Nothing worth a release is left.")
         return scaled.sigma
