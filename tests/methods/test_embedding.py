@@ -260,12 +260,16 @@ def test_counts_are_drawn_together_by_as_much_as_is_noise() -> None:
     assert plausible_counts(np.array([70.0]), 1e9) == pytest.approx([70.0])
 
 
-def test_no_mean_is_longer_than_the_bound_and_an_empty_class_is_not_trusted() -> None:
+def test_an_empty_class_is_not_trusted_and_a_noisy_round_less() -> None:
     from gpate.accounting import Receipt
 
     receipt = (Receipt(line=1, chain="0"),)
     sums, counts = np.array([[300.0, 400.0], [3.0, 4.0]]), np.array([1000.0, 1.0])
-    target = target_for(Unit(2), Released(sums, receipts=receipt), Released(counts, receipts=receipt), 10.0)
-    assert target.means.value.tolist() == [pytest.approx([0.3, 0.4]), pytest.approx([0.6, 0.8])]
-    assert float(target.weights[1]) < 0.01 * float(target.weights[0])
-    assert len(target.means.receipts) == 2
+    one, two = (
+        target_for(Unit(2), Released(sums, receipts=receipt), Released(counts, receipts=receipt), sigma)
+        for sigma in (10.0, 20.0)
+    )
+    assert one.means.value.tolist() == [pytest.approx([0.3, 0.4]), pytest.approx([3.0, 4.0])]
+    assert float(one.weights[1]) < 0.01 * float(one.weights[0])
+    assert float(one.weights[0] / two.weights[0]) == pytest.approx(4.0, rel=0.02)
+    assert len(one.means.receipts) == 2

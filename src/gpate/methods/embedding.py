@@ -139,7 +139,7 @@ def train_by_embedding(
             on_warning(f"Nothing is left for round {r + 1}: its share was spent before the run was stopped.")
             break
         targets.append(target_for(phi, sums, counts, sigma, weight=settings.later_weight if r else 1.0))
-        if not r and float(targets[0].weights.max()) < 0.5:
+        if not r and 4 * sigma > float(counts.value.max()) * phi.bound:
             on_warning(
                 "The noise is larger than anything the images could say: the result will be noise too. "
                 "Mend: a larger epsilon, or more records."
@@ -159,17 +159,14 @@ def target_for(
 ) -> Target:
     """Class means from noisy sums and counts, and how far to trust each.
 
-    No mean of phi is longer than its bound, so a longer one is cut to it. A mean is trusted by 1 / (1 + noise), noise
-    being the expected squared length of what the gate added, over the bound's square; and every round by 1 / sigma^2,
-    as least squares would have it. So a class without records is not trusted at all.
+    What the noise does to the loss is to add <m, N>, the mean over the student's images x of <phi(x), N>: for each image
+    a Gaussian number of deviation at most r = bound sigma / count, however long the vector phi is; over many images the
+    largest is some four deviations. What is to be seen is at most bound^2. So a class is trusted by 1 / (1 + (4 r /
+    bound^2)^2), and a class without records not at all; and a round by 1 / sigma^2, as least squares would have it.
     """
     means = sums.with_(counts, lambda s, n: torch.from_numpy(s / n[:, None]))
-    noise = torch.from_numpy(phi.dims * (sigma / counts.value / phi.bound) ** 2)
-    return Target(
-        features=phi,
-        means=means.map(lambda m: m * (phi.bound / m.norm(dim=1, keepdim=True)).clamp(max=1.0)),
-        weights=weight * (phi.bound / sigma) ** 2 / (1 + noise) / phi.bound**2,
-    )
+    noise = torch.from_numpy(4 * sigma / counts.value / phi.bound) ** 2
+    return Target(features=phi, means=means, weights=weight / sigma**2 / (1 + noise))
 
 
 def plausible_counts(noisy: np.ndarray, sigma: float) -> np.ndarray:
