@@ -197,6 +197,13 @@ def test_a_tiny_epsilon_ends_with_a_warning(tmp_path: Path) -> None:
     assert shares.sum() == pytest.approx(1.0)
 
 
+def test_later_rounds_may_ask_both_kinds_of_map(tmp_path: Path) -> None:
+    run = Run(tmp_path, settings=replace(SMALL, later_first=0.3))
+    run.go()
+    first, second = (entry.event.dimension for entry in list(run.gate.ledger.entries)[1:])
+    assert second == first + 3 * (8 + 2 * 10 + 3)
+
+
 def test_a_roomy_epsilon_does_not_warn(tmp_path: Path) -> None:
     run = Run(tmp_path, budget=Budget(epsilon=100.0, delta=1e-5))
     run.go()

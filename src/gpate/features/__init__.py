@@ -3,7 +3,7 @@
 from gpate.features.base import Combined, Composed, FeatureMap, Pixels, Transform, Unit
 from gpate.features.fourier import FourierFeatures, fourier_features, typical_distance
 from gpate.features.learned import LearnedFeatures, Learner, learn_features
-from gpate.features.scattering import Scattering, scales_for
+from gpate.features.scattering import LumaScattering, Scattering, scales_for
 
 __all__ = [
     "Combined",
@@ -12,6 +12,7 @@ __all__ = [
     "FourierFeatures",
     "LearnedFeatures",
     "Learner",
+    "LumaScattering",
     "Pixels",
     "Scattering",
     "Transform",

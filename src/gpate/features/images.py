@@ -14,9 +14,10 @@ import torch
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.features.base import Combined, Composed, FeatureMap, Pixels, Transform, Unit
 from gpate.features.fourier import fourier_features
-from gpate.features.scattering import Scattering
+from gpate.features.scattering import LumaScattering, Scattering
 from gpate.streams import Streams
 
+_BASES = ("auto", "scattering", "luma", "pixels")
 _SMALL = 16
 """Images under this size are matched by their pixels."""
 
@@ -26,8 +27,9 @@ class ImageFeatures:
     """A public map of images.
 
     Attributes:
-        base: `scattering`, `pixels`, or `auto`: pixels for images under 16 pixels high or wide, where scattering has
-            nothing to gain.
+        base: `scattering`, `luma` (scattering of the brightness of a colour image, and its colours), `pixels`, or `auto`:
+            pixels for images under 16 pixels high or wide, where scattering has nothing to gain, luma for other
+            colour images, scattering for the rest.
         scales: J of the scattering; by the image's size if not given.
         orientations: L of the scattering.
         direction: share of the budget for the base's direction; the rest is for its Fourier features.
@@ -43,8 +45,8 @@ class ImageFeatures:
     bandwidths: tuple[float, ...] = (0.2,)
 
     def __post_init__(self) -> None:
-        if self.base not in ("auto", "scattering", "pixels"):
-            raise InvalidValue("base", self.base, "'auto', 'scattering' or 'pixels'")
+        if self.base not in _BASES:
+            raise InvalidValue("base", self.base, f"one of {', '.join(_BASES)}")
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
         object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
@@ -63,9 +65,13 @@ def image_features(
     device: torch.device | str = "cpu",
 ) -> FeatureMap:
     """The map for images of one shape; its frequencies come from a stream of that round."""
+    kind = settings.base
+    if kind == "auto":
+        kind = "pixels" if min(shape[1:]) < _SMALL else "luma" if shape[0] == 3 else "scattering"
     base: Transform = Pixels(shape)
-    if settings.base == "scattering" or (settings.base == "auto" and min(shape[1:]) >= _SMALL):
-        base = Scattering(shape, scales=settings.scales, orientations=settings.orientations)
+    if kind != "pixels":
+        scattered = LumaScattering if kind == "luma" else Scattering
+        base = scattered(shape, scales=settings.scales, orientations=settings.orientations)
     parts: list[tuple[FeatureMap, float]] = []
     if settings.direction > 0:
         parts.append((Unit(base.dims), settings.direction))

@@ -66,6 +66,10 @@ class Scattering:
         paths = 1 + self.scales * orientations + math.comb(self.scales, 2) * orientations**2
         self.dims = channels * paths * self.grid[0] * self.grid[1]
 
+    def averages(self, records: Tensor) -> Tensor:
+        """The coefficients of order 0 alone, [m, channels * grid points]."""
+        return self._in_units(self._smooth(F.pad(records, self._margins(), mode="reflect"), 0).flatten(1))
+
     def __call__(self, records: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, dims]."""
         x = F.pad(records, self._margins(), mode="reflect")
@@ -78,7 +82,10 @@ class Scattering:
                 finer = torch.fft.fft2(first)
                 for k in range(j + 1, self.scales):
                     out.append(ORDER_WEIGHTS[2] * self._smooth(self._modulus(finer, j, k), k))
-        return torch.cat([part.flatten(1) for part in out], 1) / math.sqrt(self.shape[0] * math.prod(self.grid))
+        return self._in_units(torch.cat([part.flatten(1) for part in out], 1))
+
+    def _in_units(self, coefficients: Tensor) -> Tensor:
+        return coefficients / math.sqrt(self.shape[0] * math.prod(self.grid))
 
     def _margins(self) -> tuple[int, int, int, int]:
         """Mirrored pixels left, right, above and below: at least 2^J, up to a multiple of 2^J."""
@@ -103,6 +110,30 @@ class Scattering:
         rows = _gaussians(height, above, below, have, step, signal.dtype, signal.device)
         columns = _gaussians(width, left, right, have, step, signal.dtype, signal.device)
         return rows @ signal @ columns.T
+
+
+class LumaScattering:
+    """Of a colour image, the scattering of its brightness, and its colours smoothed: edges seldom differ by colour.
+
+    Brightness is (r + g + b) / 3 and the two colours are (r - b) / 2 and (r - 2 g + b) / 4, in [-1/2, 1/2].
+
+    Args:
+        shape: 3, height, width.
+        scales: J; by the image's size if not given.
+        orientations: L.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], *, scales: int | None = None, orientations: int = 8) -> None:
+        if shape[0] != 3:
+            raise InvalidValue("channels", shape[0], "3 for an image with colours")
+        self.luma = Scattering((1, *shape[1:]), scales=scales, orientations=orientations)
+        self.dims = self.luma.dims + 2 * math.prod(self.luma.grid)
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, 3, height, width] -> [m, dims]."""
+        red, green, blue = records.split(1, 1)
+        colours = torch.cat([(red - blue) / 2, (red - 2 * green + blue) / 4], 1)
+        return torch.cat([self.luma((red + green + blue) / 3), self.luma.averages(colours)], 1)
 
 
 def _fold(spectrum: Tensor, factor: int) -> Tensor:

@@ -40,7 +40,7 @@ from gpate.accounting.gaussian import mu_for
 from gpate.accounting.search import smallest
 from gpate.boundary import Gate, NoisyCounts, NoisySum, Records, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, require_count
-from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
+from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.images import ImageFeatures, image_features
 from gpate.methods.run import RunFolder
 from gpate.methods.training import Interrupted, Progress
@@ -65,6 +65,7 @@ class Embedding:
         counts_share: of the budget, for the class counts, taken before the rounds.
         first: the map of the first round.
         later: how the maps of later rounds are learned.
+        later_first: share of a later round for the kind of map of the first, with fresh frequencies; 0 leaves it out.
         matching: how the student is trained in the first round.
         rematching: how it is trained in later rounds.
         later_weight: of later rounds' targets in the loss, over what their noise gives them.
@@ -75,6 +76,7 @@ class Embedding:
     counts_share: float = 0.01
     first: ImageFeatures = field(default_factory=ImageFeatures)
     later: Learner = field(default_factory=Learner)
+    later_first: float = 0.0
     matching: Matching = field(default_factory=Matching)
     rematching: Matching = field(default_factory=lambda: Matching(steps=1500, learning_rate=5e-4))
     later_weight: float = 1.0
@@ -84,6 +86,8 @@ class Embedding:
         object.__setattr__(self, "shares", tuple(self.shares))
         if not self.shares or min(self.shares) <= 0 or not math.isclose(math.fsum(self.shares), 1.0):
             raise InvalidValue("shares", self.shares, "positive numbers that sum to one")
+        if not 0.0 <= self.later_first < 1.0:
+            raise InvalidValue("later_first", self.later_first, "at least 0 and below 1")
         if not 0.0 < self.counts_share < 1.0:
             raise InvalidValue("counts_share", self.counts_share, "strictly between 0 and 1")
         if self.chunk is not None:
@@ -181,18 +185,21 @@ def _features(
     """The map of a round. It looks at the student only; a learned one is kept, for its release must not lose it."""
     spec = student.spec
     shape = (spec.channels, spec.height, spec.width)
+    drawn = image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
     if r == 0 or spec.classes == 1:  # without classes there is nothing to learn: fresh frequencies instead
-        return image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
+        return drawn
     kept = f"features-{r}.safetensors"
     if not folder.has(kept):
         labels = torch.arange(settings.later.samples, device=device) % spec.classes
         frozen = student.frozen(streams.torch("learned statistics", r, device=device))
         stream = streams.torch("learned samples", r, device=device)
         images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
-        learned = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
-        folder.write_tensors(kept, learned.state(), {})
+        fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
+        folder.write_tensors(kept, fresh.state(), {})
     state, _ = folder.read_tensors(kept)
-    return LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=device)
+    learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=device)
+    share = settings.later_first
+    return Combined([learned, drawn], weights=[1 - share, share]) if share else learned
 
 
 class _Release:

@@ -166,10 +166,10 @@ class ClassNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(classes, maps))
         self.shift = nn.Parameter(torch.zeros(classes, maps))
 
-    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """[m, maps, h, w], [m] -> [m, maps, h, w]."""
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """[m, maps, h, w], one-hot [m, classes] -> [m, maps, h, w]."""
         normed: Tensor = self.norm(x)
-        return normed * self.scale[labels][:, :, None, None] + self.shift[labels][:, :, None, None]
+        return normed * (y @ self.scale)[:, :, None, None] + (y @ self.shift)[:, :, None, None]
 
 
 class ResidualUp(nn.Module):
@@ -182,10 +182,10 @@ class ResidualUp(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.skip = nn.Conv2d(inputs, outputs, 1, bias=False)
 
-    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """[m, inputs, h, w], [m] -> [m, outputs, 2h, 2w]."""
-        h = self.conv1(F.interpolate(self.norm1(x, labels).relu(), scale_factor=2.0))
-        h = self.conv2(self.norm2(h, labels).relu())
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """[m, inputs, h, w], one-hot [m, classes] -> [m, outputs, 2h, 2w]."""
+        h = self.conv1(F.interpolate(self.norm1(x, y).relu(), scale_factor=2.0))
+        h = self.conv2(self.norm2(h, y).relu())
         out: Tensor = h + F.interpolate(self.skip(x), scale_factor=2.0)
         return out
 
@@ -214,8 +214,8 @@ class ResidualGenerator(nn.Module):
         y = F.one_hot(labels, self.spec.classes).to(z.dtype)
         h = self.dense(torch.cat([z, y], 1)).view(-1, *self.base)
         for block in self.blocks:
-            h = block(h, labels)
-        return torch.sigmoid(self.out(self.norm(h, labels).relu())).flatten(1)
+            h = block(h, y)
+        return torch.sigmoid(self.out(self.norm(h, y).relu())).flatten(1)
 
 
 class DenseGenerator(nn.Module):

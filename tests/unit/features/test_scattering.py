@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpate.errors import InvalidValue
-from gpate.features import Scattering, scales_for
+from gpate.features import LumaScattering, Scattering, scales_for
 from gpate.features.scattering import ORDER_WEIGHTS, SLANT
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 12, 20), (1, 22, 30), (2, 9, 13), (1, 48, 64)]
@@ -156,6 +156,17 @@ def test_single_precision_is_close_to_double() -> None:
     transform = Scattering(shape)
     single, double = transform(images(2, shape, torch.float32)), transform(images(2, shape))
     assert float((single - double).norm() / double.norm()) < 1e-5
+
+
+def test_a_grey_image_in_colour_has_the_scattering_of_its_brightness_and_no_colour() -> None:
+    shape = (1, 16, 20)
+    grey, transform = images(2, shape), LumaScattering((3, 16, 20), scales=1)
+    out = transform(grey.expand(-1, 3, -1, -1))
+    assert out.shape == (2, transform.dims)
+    assert torch.allclose(out[:, : transform.luma.dims], Scattering(shape, scales=1)(grey))
+    assert float(out[:, transform.luma.dims :].abs().max()) < 1e-12
+    with pytest.raises(InvalidValue, match="3 for an image with colours"):
+        LumaScattering(shape)
 
 
 def test_too_small_images_are_named() -> None:
