@@ -12,7 +12,7 @@ from gpate.errors import InvalidValue
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.folded import FoldedGenerator
-from gpate.student.networks import Up, build_generator, initialise
+from gpate.student.networks import IMAGE_NETWORKS, Up, build_generator, initialise
 from gpate.student.student import sample_chunks
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
@@ -35,6 +35,32 @@ def test_image_sizes(height: int, channels: int, base: tuple[int, ...]) -> None:
     out = made.propose(made.latents(3, Streams(0).torch("z")), torch.tensor([0, 1, 1])).detach()
     assert out.shape == (3, channels * height * height)
     assert 0 <= float(out.min()) <= float(out.max()) <= 1
+
+
+@pytest.mark.parametrize("network", IMAGE_NETWORKS)
+@pytest.mark.parametrize(
+    ("height", "width", "channels"), [(8, 8, 1), (28, 28, 1), (32, 48, 3), (64, 64, 3), (12, 20, 3)]
+)
+def test_every_network_makes_images_of_every_size(network: str, height: int, width: int, channels: int) -> None:
+    spec = GeneratorSpec(
+        kind="image", channels=channels, height=height, width=width, classes=2, latent=5, network=network, maps=4
+    )
+    made = student(spec)
+    out = made.propose(made.latents(3, Streams(0).torch("z")), torch.tensor([0, 1, 1]))
+    assert out.shape == (3, spec.dims)
+    assert 0 <= float(out.detach().min()) <= float(out.detach().max()) <= 1
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in made.network.parameters())
+
+
+@pytest.mark.parametrize("network", IMAGE_NETWORKS)
+def test_the_class_decides_what_is_made(network: str) -> None:
+    made = student(
+        GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6, network=network, maps=4)
+    )
+    z = made.latents(1, Streams(0).torch("z")).expand(3, -1)
+    out = made.frozen(Streams(0).torch("s"))(z, torch.arange(3))
+    assert not torch.allclose(out[0], out[1])
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (7, 5)])

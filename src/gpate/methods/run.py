@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from gpate.accounting import Receipt
@@ -126,26 +126,33 @@ class RunFolder:
 
     def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor]) -> None:
         """Replaces the checkpoint, all or nothing."""
-        path = self.private / "checkpoint.safetensors"
+        self.write_tensors("checkpoint.safetensors", tensors, {"iteration": str(iteration)})
+
+    def last_checkpoint(self) -> tuple[int, dict[str, Tensor]]:
+        """(iterations done, tensors); (0, {}) if there is none."""
+        if not self.has("checkpoint.safetensors"):
+            return 0, {}
+        tensors, metadata = self.read_tensors("checkpoint.safetensors")
+        return int(metadata["iteration"]), tensors
+
+    def write_tensors(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+        """Tensors into private/, on disk whole or not at all."""
+        path = self.private / name
         temporary = path.with_suffix(".tmp")
-        cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        with _named("The checkpoint"):
+        cpu = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        with _named(name.removesuffix(".safetensors").capitalize()):
             try:
-                save_file(cpu, temporary, metadata={"iteration": str(iteration)})
+                save_file(cpu, temporary, metadata=dict(metadata))
+                with temporary.open("rb") as written:
+                    os.fsync(written.fileno())
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
 
-    def last_checkpoint(self) -> tuple[int, dict[str, Tensor]]:
-        """(iterations done, tensors); (0, {}) if there is none."""
-        from safetensors import safe_open
-
-        path = self.private / "checkpoint.safetensors"
-        if not path.exists():
-            return 0, {}
-        with safe_open(path, framework="pt") as file:
-            iteration = int(file.metadata()["iteration"])
-        return iteration, load_file(path)
+    def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """What `write_tensors` wrote: (tensors, metadata)."""
+        with safe_open(self.private / name, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
     def has(self, name: str) -> bool:
         """Whether private/ holds that file."""

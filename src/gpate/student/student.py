@@ -59,14 +59,17 @@ class Student:
         self.network: nn.Module = build_generator(spec)
         initialise(self.network, init)
         self.network.to(self.device).train()
-        self.optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=self.device.type == "cuda"
-        )
+        self.restart(learning_rate)
         self.shares = (
             np.full(spec.classes, 1 / spec.classes) if shares is None else np.asarray(shares, dtype=np.float64)
         )
         if self.shares.shape != (spec.classes,) or (self.shares < 0).any() or not np.isclose(self.shares.sum(), 1):
             raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} shares that sum to 1")
+
+    def restart(self, learning_rate: float) -> None:
+        """A new optimiser, without memory of earlier steps."""
+        fused = self.device.type == "cuda"
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=fused)
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors, uniform on [-1, 1] as in DCGAN."""

@@ -1,0 +1,24 @@
+"""Public maps from records to vectors of bounded length: what is summed behind the gate and matched by the student."""
+
+from gpate.features.base import Combined, Composed, FeatureMap, Pixels, Transform, Unit
+from gpate.features.fourier import FourierFeatures, fourier_features, typical_distance
+from gpate.features.learned import LearnedFeatures, Learner, learn_features
+from gpate.features.scattering import LumaScattering, Scattering, scales_for
+
+__all__ = [
+    "Combined",
+    "Composed",
+    "FeatureMap",
+    "FourierFeatures",
+    "LearnedFeatures",
+    "Learner",
+    "LumaScattering",
+    "Pixels",
+    "Scattering",
+    "Transform",
+    "Unit",
+    "fourier_features",
+    "learn_features",
+    "scales_for",
+    "typical_distance",
+]

@@ -1,0 +1,229 @@
+"""Features learned from synthetic records: a classifier's view of the student's own output.
+
+A small convolutional network learns to tell the classes of synthetic labelled images. Its last hidden layer h then asks
+the private records what matters for telling them apart, in three ways: the direction h / |h|, random Fourier features
+of h, and its soft labels. Choosing a map by looking at released things only is post-processing: it costs no privacy.
+
+Several networks may look side by side. Their weights are a part of the map, so a run that is resumed must use the same
+ones: `LearnedFeatures.state` has them as tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.features.base import Combined, Composed, FeatureMap, Unit
+from gpate.features.fourier import FourierFeatures, typical_distance
+from gpate.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """How features are learned.
+
+    Attributes:
+        samples: synthetic images to learn from.
+        epochs: passes over them.
+        batch: images in a step.
+        learning_rate: Adam's.
+        width: maps of the first convolution; the second has twice as many.
+        hidden: length of the last hidden layer.
+        dropout: of the last hidden layer, while learning.
+        jitter: deviation of the noise on the pixels while learning, so that the network does not live by the student's
+            finer faults.
+        networks: how many look side by side, each on its own seed.
+        frequencies: of the Fourier features, of all networks together.
+        bandwidth: of the Fourier features, in typical distances between synthetic images in the last hidden layer.
+        weights: of direction, Fourier features and soft labels; they sum to one.
+    """
+
+    samples: int = 30_000
+    epochs: int = 4
+    batch: int = 256
+    learning_rate: float = 1e-3
+    width: int = 32
+    hidden: int = 256
+    dropout: float = 0.3
+    jitter: float = 0.0
+    networks: int = 1
+    frequencies: int = 2000
+    bandwidth: float = 0.5
+    weights: tuple[float, float, float] = (0.4, 0.5, 0.1)
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "epochs", "batch", "width", "hidden", "networks"):
+            require_count(name, getattr(self, name), 1)
+        require_count("frequencies", self.frequencies, self.networks)
+        for name in ("learning_rate", "bandwidth"):
+            require_positive(name, getattr(self, name))
+        object.__setattr__(self, "weights", tuple(self.weights))
+        if len(self.weights) != 3 or min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0):
+            raise InvalidValue("weights", self.weights, "three shares that sum to one")
+
+
+class Classifier(nn.Module):
+    """Two 5x5 convolutions, each halving the size, one hidden layer, one output for each class."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int, settings: Learner) -> None:
+        super().__init__()
+        channels, height, width = shape
+        maps = settings.width
+        self.conv1 = nn.Conv2d(channels, maps, 5, padding=2)
+        self.conv2 = nn.Conv2d(maps, 2 * maps, 5, padding=2)
+        self.dense = nn.Linear(2 * maps * (height // 4) * (width // 4), settings.hidden)
+        self.out = nn.Linear(settings.hidden, classes)
+
+    def hidden(self, images: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [m, hidden]."""
+        x = F.max_pool2d(self.conv1(images).relu(), 2)
+        x = F.max_pool2d(self.conv2(x).relu(), 2)
+        hidden: Tensor = self.dense(x.flatten(1)).relu()
+        return hidden
+
+    def initialise(self, stream: torch.Generator) -> None:
+        """He's start, from an explicit stream."""
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.ndim > 1:
+                    fan_in = parameter[0].numel()
+                    parameter.copy_(torch.randn(parameter.shape, generator=stream) * math.sqrt(2 / fan_in))
+                else:
+                    parameter.zero_()
+
+
+class Hidden:
+    """The last hidden layer of a network, as a transform.
+
+    Args:
+        network: it is frozen here.
+    """
+
+    def __init__(self, network: Classifier) -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.dims = network.out.in_features
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [m, dims]."""
+        return self.network.hidden(records)
+
+
+class SoftLabels:
+    """A network's class probabilities, from its last hidden layer. **Bound.** p >= 0 sums to 1, so |p| <= 1."""
+
+    bound = 1.0
+
+    def __init__(self, network: Classifier) -> None:
+        self.network, self.dims = network, network.out.out_features
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, hidden] -> [m, classes]."""
+        return self.network.out(records).softmax(1)
+
+
+class LearnedFeatures:
+    """Direction, Fourier features and soft labels of what each of the networks sees, combined: the bound is 1.
+
+    Args:
+        networks: one or more classifiers; they are frozen here.
+        frequencies: [hidden, number] for each network.
+        weights: of direction, Fourier features and soft labels.
+    """
+
+    bound = 1.0
+
+    def __init__(
+        self, networks: Sequence[Classifier], frequencies: Sequence[Tensor], *, weights: Sequence[float]
+    ) -> None:
+        self.networks, self.frequencies = networks, frequencies
+        views: list[FeatureMap] = []
+        for network, drawn in zip(networks, frequencies, strict=True):
+            hidden = Hidden(network)
+            parts: list[FeatureMap] = [Unit(hidden.dims), FourierFeatures(drawn), SoftLabels(network)]
+            used = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight]
+            views.append(Composed(hidden, Combined([part for part, _ in used], weights=[w for _, w in used])))
+        self._map = Combined(views, weights=[1 / len(views)] * len(views))
+        self.dims = self._map.dims
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [m, dims]."""
+        return self._map(records)
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors of the map."""
+        state = {f"frequencies.{i}": drawn for i, drawn in enumerate(self.frequencies)}
+        for i, network in enumerate(self.networks):
+            state |= {f"network.{i}.{name}": tensor for name, tensor in network.state_dict().items()}
+        return state
+
+    @classmethod
+    def from_state(
+        cls,
+        state: Mapping[str, Tensor],
+        shape: tuple[int, int, int],
+        classes: int,
+        *,
+        settings: Learner,
+        device: torch.device | str = "cpu",
+    ) -> LearnedFeatures:
+        """The inverse of `state`."""
+        networks = []
+        for i in range(settings.networks):
+            network, prefix = Classifier(shape, classes, settings), f"network.{i}."
+            network.load_state_dict({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
+            networks.append(network.to(device))
+        frequencies = [state[f"frequencies.{i}"].to(device) for i in range(settings.networks)]
+        return cls(networks, frequencies, weights=settings.weights)
+
+
+def learn_features(
+    images: Tensor, labels: Tensor, classes: int, *, settings: Learner, streams: Streams, round_: int = 0
+) -> LearnedFeatures:
+    """Trains the classifiers on synthetic images and builds the map from them.
+
+    Args:
+        images: synthetic, [m, channels, height, width] in [0, 1]; never private ones.
+        labels: [m].
+        classes: how many.
+        settings: how.
+        streams: where the randomness comes from.
+        round_: tells the streams of one round from those of another.
+    """
+    device, shape = images.device, (images.shape[1], images.shape[2], images.shape[3])
+    networks, frequencies = [], []
+    for i in range(settings.networks):
+        network = Classifier(shape, classes, settings)
+        network.initialise(streams.torch("learned init", round_, i))
+        network.to(device).train()
+        _train(network, images, labels, settings, streams.torch("learned batches", round_, i, device=device))
+        with torch.no_grad():
+            typical = typical_distance(torch.cat([network.hidden(part) for part in images[:2000].split(500)]))
+        drawn = torch.randn(
+            settings.hidden,
+            settings.frequencies // settings.networks,
+            generator=streams.torch("learned frequencies", round_, i),
+        )
+        networks.append(network)
+        frequencies.append((drawn / max(settings.bandwidth * typical, 1e-6)).to(device))
+    return LearnedFeatures(networks, frequencies, weights=settings.weights)
+
+
+def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learner, stream: torch.Generator) -> None:
+    optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
+    for _ in range(settings.epochs):
+        for chosen in torch.randperm(len(images), generator=stream, device=stream.device).split(settings.batch):
+            x = images[chosen]
+            if settings.jitter:
+                x = x + settings.jitter * torch.randn(x.shape, generator=stream, device=stream.device)
+            hidden = network.hidden(x)
+            kept = torch.rand(hidden.shape, generator=stream, device=stream.device) >= settings.dropout
+            loss = F.cross_entropy(network.out(hidden * kept / (1 - settings.dropout)), labels[chosen])
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()

@@ -1,0 +1,187 @@
+r"""The scattering transform of images: what a convolutional network would see first, without learning it.
+
+An image x is filtered with Morlet wavelets psi of J scales and L orientations, and the modulus is taken; once more for
+the scales that are coarser; each result is smoothed with a Gaussian phi and read off on a grid of 2^J pixels (Mallat
+2012; Bruna and Mallat 2013):
+
+    S0 = x * phi,    S1 = |x * psi_a| * phi,    S2 = ||x * psi_a| * psi_b| * phi   with b coarser than a.
+
+Small shifts and bends of a stroke move S little, so the mean of S over a class tells much about the class.
+
+**How it is computed.** Images are mirrored at their edges. Wavelets act on the spectrum, where they are real; a result at
+scale 2^j is kept on every 2^j-th pixel only, which is a fold of its spectrum. Those wavelets see half of the plane, so
+the modulus loses next to nothing by the fold. The Gaussian is separable and lands on few points, so smoothing, reading
+off and dropping the mirrored edges are one small matrix for the rows and one for the columns.
+
+**Units.** The result is divided by the root of the number of channels times grid points: its length is then the root
+mean square of the local coefficients, about 0.7 for pictures of all sizes, and so one bandwidth serves them all.
+
+    >>> Scattering((1, 28, 28)).dims, Scattering((1, 28, 28)).scales, Scattering((3, 64, 64)).scales
+    (3969, 2, 3)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from gpate.errors import InvalidValue, require_count
+
+SLANT = 0.5
+"""Width of a wavelet along its wave over its width across: kymatio's choice 4 / L at L = 8."""
+
+ORDER_WEIGHTS = (1.0, 3.0, 9.0)
+"""Each modulus loses energy; these bring the orders to like size."""
+
+
+def scales_for(height: int, width: int) -> int:
+    """J by the smaller side: 1 below 24 pixels, 2 at 28 and 32, 3 at 64."""
+    return max(1, round(math.log2(min(height, width) / 8)))
+
+
+class Scattering:
+    """Scattering coefficients of orders 0 to 2.
+
+    Args:
+        shape: channels, height, width.
+        scales: J; by the image's size if not given.
+        orientations: L.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], *, scales: int | None = None, orientations: int = 8) -> None:
+        self.shape = shape
+        channels, height, width = shape
+        self.scales = scales_for(height, width) if scales is None else require_count("scales", scales, 1)
+        self.orientations = require_count("orientations", orientations, 1)
+        step = 2**self.scales
+        if min(height, width) < 2 * step:
+            raise InvalidValue(
+                "image size", f"{height}x{width}", f"at least {2 * step} pixels each way", "Take fewer scales."
+            )
+        self.grid = math.ceil(height / step), math.ceil(width / step)
+        paths = 1 + self.scales * orientations + math.comb(self.scales, 2) * orientations**2
+        self.dims = channels * paths * self.grid[0] * self.grid[1]
+
+    def averages(self, records: Tensor) -> Tensor:
+        """The coefficients of order 0 alone, [m, channels * grid points]."""
+        return self._in_units(self._smooth(F.pad(records, self._margins(), mode="reflect"), 0).flatten(1))
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [m, dims]."""
+        x = F.pad(records, self._margins(), mode="reflect")
+        spectrum = torch.fft.fft2(x)
+        out = [self._smooth(x, 0)]
+        for j in range(self.scales):
+            first = self._modulus(spectrum, 0, j)
+            out.append(ORDER_WEIGHTS[1] * self._smooth(first, j))
+            if j + 1 < self.scales:
+                finer = torch.fft.fft2(first)
+                for k in range(j + 1, self.scales):
+                    out.append(ORDER_WEIGHTS[2] * self._smooth(self._modulus(finer, j, k), k))
+        return self._in_units(torch.cat([part.flatten(1) for part in out], 1))
+
+    def _in_units(self, coefficients: Tensor) -> Tensor:
+        return coefficients / math.sqrt(self.shape[0] * math.prod(self.grid))
+
+    def _margins(self) -> tuple[int, int, int, int]:
+        """Mirrored pixels left, right, above and below: at least 2^J, up to a multiple of 2^J."""
+        step = 2**self.scales
+        (_, height, width), margins = self.shape, []
+        for size in (width, height):
+            margins += [step, -(size + step) % step + step]
+        return margins[0], margins[1], margins[2], margins[3]
+
+    def _modulus(self, spectrum: Tensor, have: int, scale: int) -> Tensor:
+        """Spectra of signals on every 2^have-th pixel -> |signal * psi| for each orientation, on every 2^scale-th pixel."""
+        left, right, above, below = self._margins()
+        size = self.shape[1] + above + below, self.shape[2] + left + right
+        wavelets = _wavelets(size, have, scale, self.orientations, spectrum.real.dtype, spectrum.device)
+        return torch.fft.ifft2(torch.stack([_fold(spectrum * psi, 2 ** (scale - have)) for psi in wavelets], -3)).abs()
+
+    def _smooth(self, signal: Tensor, have: int) -> Tensor:
+        """Signals on every 2^have-th pixel -> their means under Gaussians around the points of the grid."""
+        left, right, above, below = self._margins()
+        _, height, width = self.shape
+        step = 2**self.scales
+        rows = _gaussians(height, above, below, have, step, signal.dtype, signal.device)
+        columns = _gaussians(width, left, right, have, step, signal.dtype, signal.device)
+        return rows @ signal @ columns.T
+
+
+class LumaScattering:
+    """Of a colour image, the scattering of its brightness, and its colours smoothed: edges seldom differ by colour.
+
+    Brightness is (r + g + b) / 3 and the two colours are (r - b) / 2 and (r - 2 g + b) / 4, in [-1/2, 1/2].
+
+    Args:
+        shape: 3, height, width.
+        scales: J; by the image's size if not given.
+        orientations: L.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], *, scales: int | None = None, orientations: int = 8) -> None:
+        if shape[0] != 3:
+            raise InvalidValue("channels", shape[0], "3 for an image with colours")
+        self.luma = Scattering((1, *shape[1:]), scales=scales, orientations=orientations)
+        self.dims = self.luma.dims + 2 * math.prod(self.luma.grid)
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, 3, height, width] -> [m, dims]."""
+        red, green, blue = records.split(1, 1)
+        colours = torch.cat([(red - blue) / 2, (red - 2 * green + blue) / 4], 1)
+        return torch.cat([self.luma((red + green + blue) / 3), self.luma.averages(colours)], 1)
+
+
+def _fold(spectrum: Tensor, factor: int) -> Tensor:
+    """The spectrum of every factor-th sample: the mean over the frequencies that become one."""
+    if factor == 1:
+        return spectrum
+    *front, height, width = spectrum.shape
+    return spectrum.view(*front, factor, height // factor, factor, width // factor).mean((-4, -2))
+
+
+@lru_cache(maxsize=64)
+def _gaussians(
+    size: int, before: int, after: int, have: int, step: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Weights [grid points, samples] of one axis; each row sums to one. Deviation: half the grid's step."""
+    points = (torch.arange(math.ceil(size / step), dtype=torch.float64) + 0.5) * step - 0.5
+    samples = torch.arange(0, size + before + after, 2**have, dtype=torch.float64) - before
+    weights = torch.exp(-((points[:, None] - samples) ** 2) / (2 * (step / 2) ** 2))
+    return (weights / weights.sum(1, keepdim=True)).to(dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=64)
+def _wavelets(
+    size: tuple[int, int], have: int, scale: int, orientations: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, ...]:
+    """Spectra of the Morlet wavelets of one scale, one for each orientation, for signals on every 2^have-th pixel.
+
+    A Morlet wavelet is a wave of frequency 3 pi / 4 / 2^scale under a Gaussian of deviation 0.8 2^scale, less as much of
+    that Gaussian as brings its mean to zero. Its spectrum is a Gaussian around the frequency; beyond half a period it
+    wraps round.
+    """
+    return tuple(
+        morlet(size, 2**have, 2.0**scale, math.pi * turn / orientations).to(dtype=dtype, device=device)
+        for turn in range(orientations)
+    )
+
+
+def morlet(size: tuple[int, int], every: int, scale: float, angle: float) -> Tensor:
+    """The spectrum of one wavelet, float64, for signals on every `every`-th pixel of a torus of this size."""
+    deviation, frequency = 0.8 * scale, 0.75 * math.pi / scale
+    rows, columns = (2 * math.pi / every * torch.fft.fftfreq(n // every, dtype=torch.float64) for n in size)
+    wave, still = torch.zeros(2, len(rows), len(columns), dtype=torch.float64)
+    for up in range(-2, 3):
+        for right in range(-2, 3):
+            v = (rows + up * 2 * math.pi / every)[:, None]
+            u = (columns + right * 2 * math.pi / every)[None]
+            along, across = math.cos(angle) * u + math.sin(angle) * v, -math.sin(angle) * u + math.cos(angle) * v
+            envelope = (across / SLANT) ** 2
+            wave += torch.exp(-(deviation**2) / 2 * ((along - frequency) ** 2 + envelope))
+            still += torch.exp(-(deviation**2) / 2 * (along**2 + envelope))
+    return wave - wave[0, 0] / still[0, 0] * still

@@ -1,0 +1,329 @@
+"""A generator from private embeddings: what images of each class look like, released a few times, matched for free.
+
+    class counts, with noise
+    for each round
+        choose a feature map phi: at first scattering, later what a classifier learned from the student's own images
+        release the sum of phi over the records of each class, with noise
+        train the student until the class means of phi over its images match all that was released
+
+Every record speaks for itself in one vector of bounded length, so one release hears all records at once; the rest is
+post-processing.
+
+**Which event pays for what.** The class counts are one Gaussian event, and each round's sums are one: what a record
+gives is scaled to the map's bound inside the gate, so the sensitivity is that bound. The budget is divided by `shares`:
+the squares of the events' mu add up to what the budget allows. The map of a later round is chosen by looking at
+released things only, and how many records there are is used only to walk through them.
+
+**Resuming.** Counts, maps and sums are written to private/ before they are used; a resumed run reads them back and
+trains from the last whole round. A sum that was paid for but not yet written when the process died stays paid; the
+rounds to come share what is left.
+
+**In any company.** A record's vector must not depend on the others it is computed with, or leaving one out would move
+them too. So records go through phi in chunks of one fixed size, the last one filled up, and phi treats each by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.accounting import Event, Gaussian, Receipt, tally
+from gpate.accounting.budget import merged
+from gpate.accounting.gaussian import mu_for
+from gpate.accounting.search import smallest
+from gpate.boundary import Gate, NoisyCounts, NoisySum, Records, Released, Sensitive
+from gpate.errors import BudgetExceeded, InvalidValue, require_count
+from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
+from gpate.features.images import ImageFeatures, image_features
+from gpate.methods.progress import Interrupted, Progress
+from gpate.methods.run import RunFolder
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+from gpate.student.matching import Matching, Target, match
+from gpate.student.student import sample_chunks
+
+_MARGIN = 1e-9
+"""More noise than needed, relative: keeps the spend, found by its own search, from a last digit above the budget."""
+
+_NOTHING = 1e-3
+"""A part of the budget's mu below this is rounding, or what a lost release left over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """Settings of the method.
+
+    Attributes:
+        shares: of the budget (of its mu^2), one for each round; they sum to one.
+        counts_share: of the budget, for the class counts, taken before the rounds.
+        first: the map of the first round.
+        later: how the maps of later rounds are learned.
+        later_first: share of a later round for the kind of map of the first, with fresh frequencies; 0 leaves it out.
+        matching: how the student is trained in the first round.
+        rematching: how it is trained in later rounds.
+        later_weight: of later rounds' targets in the loss, over what their noise gives them.
+        chunk: records put through a map at a time; by their size if not given. Speed only.
+    """
+
+    shares: tuple[float, ...] = (0.5, 0.5)
+    counts_share: float = 0.01
+    first: ImageFeatures = field(default_factory=ImageFeatures)
+    later: Learner = field(default_factory=Learner)
+    later_first: float = 0.0
+    matching: Matching = field(default_factory=Matching)
+    rematching: Matching = field(default_factory=lambda: Matching(steps=1500, learning_rate=5e-4))
+    later_weight: float = 1.0
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shares", tuple(self.shares))
+        if not self.shares or min(self.shares) <= 0 or not math.isclose(math.fsum(self.shares), 1.0):
+            raise InvalidValue("shares", self.shares, "positive numbers that sum to one")
+        if not 0.0 <= self.later_first < 1.0:
+            raise InvalidValue("later_first", self.later_first, "at least 0 and below 1")
+        if not 0.0 < self.counts_share < 1.0:
+            raise InvalidValue("counts_share", self.counts_share, "strictly between 0 and 1")
+        if self.chunk is not None:
+            require_count("chunk", self.chunk, 1)
+
+
+def train_by_embedding(
+    features: Tensor,
+    labels: Tensor,
+    *,
+    spec: GeneratorSpec,
+    settings: Embedding,
+    gate: Gate,
+    folder: RunFolder,
+    streams: Streams,
+    device: torch.device,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[Student, np.ndarray]:
+    """Runs all rounds and returns the finished student and the released class shares.
+
+    Args:
+        features: the private images, [records, channels * height * width] in [0, 1].
+        labels: their classes, [records].
+        spec: of the student's network.
+        settings: of the method.
+        gate: pays and noises.
+        folder: where a resumed run finds what was released.
+        streams: of all randomness but the noise.
+        device: where to compute.
+        on_progress: called every few steps, with released numbers only.
+        on_warning: called with what a user should know before trusting the result.
+        stop: asked after each step; True stops the run so that it can be resumed.
+    """
+    if spec.kind != "image":
+        raise InvalidValue("kind", spec.kind, "'image'", "Tables have a method of their own.")
+    release = _Release(features, labels, spec, settings, gate, folder, device)
+    watch = _Watch(settings, gate, folder, on_progress, stop)
+    counts = release.counts()
+    student = Student(spec, init=streams.torch("init"), device=device)
+    done, state = folder.last_checkpoint()
+    if state:
+        student.load_state(state)
+    targets: list[Target] = []
+    for r in range(len(settings.shares)):
+        phi = _features(r, student, settings, folder, streams, device)
+        try:
+            sums, sigma = release.sums(phi, r)
+        except BudgetExceeded:
+            if not targets:
+                raise
+            on_warning(f"Nothing is left for round {r + 1}: its share was spent before the run was stopped.")
+            break
+        targets.append(target_for(phi, sums, counts, sigma, weight=settings.later_weight if r else 1.0))
+        if not r and 4 * sigma > float(counts.value.max()) * phi.bound:
+            on_warning(
+                "The noise is larger than anything the images could say: the result will be noise too. "
+                "Mend: a larger epsilon, or more records."
+            )
+        if r < done:
+            continue
+        matching = settings.rematching if r else settings.matching
+        match(student, targets, settings=matching, streams=streams, round_=r, on_step=watch.steps(r, matching.steps))
+        folder.checkpoint(r + 1, student.state())
+    student.finish(streams.torch("statistics"))
+    student.shares = counts.value / counts.value.sum()
+    return student, student.shares
+
+
+def target_for(
+    phi: FeatureMap, sums: Released[np.ndarray], counts: Released[np.ndarray], sigma: float, *, weight: float = 1.0
+) -> Target:
+    """Class means from noisy sums and counts, and how far to trust each.
+
+    What the noise does to the loss is to add <m, N>, the mean over the student's images x of <phi(x), N>: for each image
+    a Gaussian number of deviation at most r = bound sigma / count, however long the vector phi is; over many images the
+    largest is some four deviations. What is to be seen is at most bound^2. So a class is trusted by 1 / (1 + (4 r /
+    bound^2)^2), and a class without records not at all; and a round by 1 / sigma^2, as least squares would have it.
+    """
+    means = sums.with_(counts, lambda s, n: torch.from_numpy(s / n[:, None]))
+    noise = torch.from_numpy(4 * sigma / counts.value / phi.bound) ** 2
+    return Target(features=phi, means=means, weights=weight / sigma**2 / (1 + noise))
+
+
+def plausible_counts(noisy: np.ndarray, sigma: float) -> np.ndarray:
+    """Counts to divide by: drawn to their mean by as much of their spread as is noise, and at least one each."""
+    spread = max(0.0, float(noisy.var()) - sigma**2)
+    return np.maximum(noisy.mean() + (noisy - noisy.mean()) * spread / (spread + sigma**2), 1.0)
+
+
+def _features(
+    r: int, student: Student, settings: Embedding, folder: RunFolder, streams: Streams, device: torch.device
+) -> FeatureMap:
+    """The map of a round. It looks at the student only; a learned one is kept, for its release must not lose it."""
+    spec = student.spec
+    shape = (spec.channels, spec.height, spec.width)
+    drawn = image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
+    if r == 0 or spec.classes == 1:  # without classes there is nothing to learn: fresh frequencies instead
+        return drawn
+    kept = f"features-{r}.safetensors"
+    if not folder.has(kept):
+        labels = torch.arange(settings.later.samples, device=device) % spec.classes
+        frozen = student.frozen(streams.torch("learned statistics", r, device=device))
+        stream = streams.torch("learned samples", r, device=device)
+        images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
+        fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
+        folder.write_tensors(kept, fresh.state(), {})
+    state, _ = folder.read_tensors(kept)
+    learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=device)
+    share = settings.later_first
+    return Combined([learned, drawn], weights=[1 - share, share]) if share else learned
+
+
+class _Release:
+    """What leaves through the gate, or what left before a stop."""
+
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        spec: GeneratorSpec,
+        settings: Embedding,
+        gate: Gate,
+        folder: RunFolder,
+        device: torch.device,
+    ) -> None:
+        self._features, self._labels = features, labels
+        self.spec, self.settings, self.gate, self.folder, self.device = spec, settings, gate, folder, device
+        if math.isinf(gate.budget.epsilon):
+            raise InvalidValue("epsilon", gate.budget.epsilon, "finite", "A very large one is next to none.")
+
+    def counts(self) -> Released[np.ndarray]:
+        """Class counts, at least one each."""
+        if not self.folder.has("counts.json"):
+            share = self.settings.counts_share
+            mechanism = NoisyCounts(classes=self.spec.classes, sigma=1.0)
+            sigma = self._sigma(
+                mechanism.event(self.gate), share, [rest * (1 - share) for rest in self.settings.shares]
+            )
+            noisy = replace(mechanism, sigma=sigma)(Sensitive(self._labels), self.gate)
+            kept = {"counts": noisy.value.tolist(), "sigma": sigma, "receipts": _to_json(noisy.receipts)}
+            self.folder.write_json("counts.json", kept)
+        kept = self.folder.read_json("counts.json")
+        found = self.gate.recall(np.array(kept["counts"]), _receipts(kept["receipts"]))
+        return found.map(lambda noisy: plausible_counts(noisy, kept["sigma"]))
+
+    def sums(self, phi: FeatureMap, r: int) -> tuple[Released[np.ndarray], float]:
+        """Sums of phi by class, [classes, dims], and the deviation of their noise."""
+        name = f"released-{r}.safetensors"
+        if not self.folder.has(name):
+            mechanism = NoisySum(sigma=1.0, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
+            share, *rest = self.settings.shares[r:]
+            mechanism = replace(mechanism, sigma=self._sigma(mechanism.event(self.gate), share, rest))
+            noisy = mechanism(self._chunks(phi), self.gate)
+            metadata = {"sigma": repr(mechanism.sigma), "receipts": json.dumps(_to_json(noisy.receipts))}
+            self.folder.write_tensors(name, {"sums": torch.from_numpy(noisy.value)}, metadata)
+        tensors, metadata = self.folder.read_tensors(name)
+        receipts = _receipts(json.loads(metadata["receipts"]))
+        return self.gate.recall(tensors["sums"].numpy(), receipts), float(metadata["sigma"])
+
+    def _sigma(self, event: Event, share: float, rest: Sequence[float]) -> float:
+        """The noise for this event when it and later ones divide what is left of the budget in these shares of mu^2."""
+        assert isinstance(event, Gaussian)
+        spent, budget = self.gate.ledger.tally, self.gate.budget
+        plan = [event.scaled(event.sensitivity / event.sigma / math.sqrt(share))]  # mu^2 = share, and so on
+        plan += [replace(plan[0], dimension=1).scaled(math.sqrt(share / other)) for other in rest]
+
+        def fits(factor: float) -> bool:
+            return budget.allows(merged(spent, tally([step.scaled(factor) for step in plan])))
+
+        scaled = plan[0].scaled(smallest(fits) * (1 + _MARGIN))
+        if scaled.mu < _NOTHING * mu_for(budget.epsilon, delta=budget.delta):
+            raise BudgetExceeded((event,), self.gate.left, "Nothing worth a release is left.")
+        return scaled.sigma
+
+    def _chunks(self, phi: FeatureMap) -> Iterator[Sensitive[Records]]:
+        spec = self.spec
+        size = self.settings.chunk or max(16, min(1000, 1000 * 3072 // spec.dims))
+        with torch.no_grad():
+            for images, labels in zip(self._features.split(size), self._labels.split(size), strict=True):
+                filled = images.new_zeros(size, spec.dims)
+                filled[: len(images)] = images
+                vectors = phi(filled.to(self.device, torch.float32).view(-1, spec.channels, spec.height, spec.width))
+                yield Sensitive(Records(vectors[: len(images)], labels.to(self.device)))
+
+
+def _to_json(receipts: tuple[Receipt, ...]) -> list[list[int | str]]:
+    return [[receipt.line, receipt.chain] for receipt in receipts]
+
+
+def _receipts(data: list[list[int | str]]) -> tuple[Receipt, ...]:
+    return tuple(Receipt(line=int(line), chain=str(chain)) for line, chain in data)
+
+
+class _Watch:
+    """Shows progress and asks whether to stop."""
+
+    _EVERY = 50
+
+    def __init__(
+        self,
+        settings: Embedding,
+        gate: Gate,
+        folder: RunFolder,
+        on_progress: Callable[[Progress], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self.gate, self.folder, self.on_progress, self.stop = gate, folder, on_progress, stop
+        self._before = [
+            0,
+            *(settings.matching.steps + r * settings.rematching.steps for r in range(len(settings.shares))),
+        ]
+        self._began = time.monotonic()
+
+    def steps(self, r: int, steps: int) -> Callable[[int], None]:
+        """What to call after each step of a round."""
+        spend = self.gate.spend
+
+        def after(step: int) -> None:
+            if step % self._EVERY == 0 or step == steps:
+                done = self._before[r] + step
+                self.on_progress(
+                    Progress(
+                        iteration=done,
+                        spend=spend,
+                        epsilon=self.gate.budget.epsilon,
+                        answered=1.0,
+                        seconds=time.monotonic() - self._began,
+                        fraction=done / self._before[-1],
+                        replayed=False,
+                    )
+                )
+            if self.stop():
+                raise Interrupted(
+                    f"Stopped in round {r + 1}. Mend: `gpate fit --resume {self.folder.path}` goes on from its start."
+                )
+
+        return after

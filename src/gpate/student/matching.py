@@ -1,0 +1,166 @@
+r"""Training a student to match released means.
+
+For each class c the gate has released a noisy mean M_c of phi(x) over its records. The student G is trained so that its
+own mean m_c = E phi(G(z, c)) comes near: for as long as one likes, since all this is post-processing. The loss is
+
+    sum over targets and classes of  w_c |m_c - M_c|^2,
+
+with weights that are small where the noise is large. A batch has the same number n of records of every class. The
+square of a batch's mean is too large by its variance over n, which would reward a student for saying always the same;
+so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is right in expectation.
+
+What is kept in the end is the mean of the weights over the last steps (an exponential moving average): single steps
+follow the noise of their batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.features import FeatureMap
+from gpate.streams import Streams
+from gpate.student.student import ReleasedTensor, Student
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matching:
+    """How a student is trained on one round's targets.
+
+    Attributes:
+        steps: of the optimiser.
+        batch: records in a step, a multiple of the classes or cut down to one.
+        learning_rate: Adam's, at the first step.
+        decay: of the learning rate to zero: `cosine`, `linear` or `none`.
+        average: memory of the moving average of the weights, as a share of the steps; 0 keeps the last weights.
+        unbiased: whether squares of means are estimated without bias.
+        precision: of the student's network in training: `float32`, or `bfloat16` where the device is fast at it.
+    """
+
+    steps: int = 2000
+    batch: int = 1000
+    learning_rate: float = 1e-3
+    decay: str = "cosine"
+    average: float = 0.05
+    unbiased: bool = True
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps, 1)
+        require_count("batch", self.batch, 2)
+        require_positive("learning_rate", self.learning_rate)
+        if self.decay not in ("cosine", "linear", "none"):
+            raise InvalidValue("decay", self.decay, "'cosine', 'linear' or 'none'")
+        if self.precision not in ("float32", "bfloat16"):
+            raise InvalidValue("precision", self.precision, "'float32' or 'bfloat16'")
+        if not 0.0 <= self.average < 1.0:
+            raise InvalidValue("average", self.average, "at least 0 and below 1")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        left = 1 - step / self.steps
+        shape = {"none": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}
+        return self.learning_rate * shape[self.decay]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What the student should match.
+
+    Attributes:
+        features: the map phi.
+        means: released, [classes, dims].
+        weights: of the classes: how far each mean is to be trusted. From released numbers only.
+    """
+
+    features: FeatureMap
+    means: ReleasedTensor
+    weights: Tensor
+
+
+def match(
+    student: Student,
+    targets: Sequence[Target],
+    *,
+    settings: Matching,
+    streams: Streams,
+    round_: int = 0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Trains the student to match all targets together.
+
+    Args:
+        student: trained in place; afterwards it holds the averaged weights.
+        targets: what to match.
+        settings: how.
+        streams: for latents.
+        round_: tells the streams of one round from those of another.
+        on_step: called after each step with its number; it may raise to stop.
+    """
+    spec, device = student.spec, student.device
+    each = max(2, settings.batch // spec.classes)
+    labels = torch.arange(spec.classes, device=device).repeat_interleave(each)
+    goals = [
+        (t.features, t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets
+    ]
+    student.restart(settings.learning_rate)
+    average = _Average(student.network, settings)
+    for step in range(settings.steps):
+        for group in student.optimiser.param_groups:
+            group["lr"] = settings.rate(step)
+        z = student.latents(len(labels), streams.torch("match latents", round_, step, device=device))
+        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+            records = student.propose(z, labels)
+        images = records.float().view(-1, spec.channels, spec.height, spec.width)
+        loss = torch.stack(
+            [distance(phi(images), means, weights, unbiased=settings.unbiased) for phi, means, weights in goals]
+        ).sum()
+        student.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        student.optimiser.step()
+        average.update()
+        on_step(step + 1)
+    average.apply()
+
+
+def distance(vectors: Tensor, means: Tensor, weights: Tensor, *, unbiased: bool = True) -> Tensor:
+    """Weighted squared distance of class means, up to a constant that does not depend on the vectors.
+
+    Args:
+        vectors: phi of a batch, the same number n of each class, class after class: [classes * n, dims].
+        means: targets [classes, dims].
+        weights: [classes].
+        unbiased: leave out the pairs of a vector with itself.
+    """
+    grouped = vectors.view(len(means), -1, vectors.shape[1])
+    n = grouped.shape[1]
+    total = grouped.sum(1)
+    square = total.square().sum(1) / n**2
+    if unbiased:
+        square = (total.square().sum(1) - grouped.square().sum((1, 2))) / (n * (n - 1))
+    return (weights * (square - 2 / n * (total * means).sum(1))).sum()
+
+
+class _Average:
+    """The exponential moving average of a network's weights; a plain mean while it is young."""
+
+    def __init__(self, network: torch.nn.Module, settings: Matching) -> None:
+        self._live: list[Tensor] = list(network.parameters())
+        self._memory = settings.average * settings.steps
+        self._mean = [parameter.detach().clone() for parameter in self._live]
+        self._steps = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self._steps += 1
+        share = max(1 / self._steps, 1 / (1 + self._memory))
+        torch._foreach_lerp_(self._mean, self._live, share)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        torch._foreach_copy_(self._live, self._mean)

@@ -1,0 +1,282 @@
+"""Private embeddings: what is paid, what survives a kill, and odd data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
+from gpate.errors import BudgetExceeded, InvalidValue
+from gpate.features import Learner, Unit
+from gpate.features.images import ImageFeatures
+from gpate.methods.embedding import Embedding, plausible_counts, target_for, train_by_embedding
+from gpate.methods.progress import Interrupted, Progress
+from gpate.methods.run import RunFolder
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+from gpate.student.matching import Matching
+
+STEPS = 4
+SMALL = Embedding(
+    shares=(0.6, 0.4),
+    first=ImageFeatures(frequencies=20),
+    later=Learner(samples=40, epochs=1, batch=20, width=4, hidden=8, frequencies=10),
+    matching=Matching(steps=STEPS, batch=12),
+    rematching=Matching(steps=STEPS, batch=12),
+    chunk=32,
+)
+SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
+BUDGET = Budget(epsilon=1.0, delta=1e-5)
+
+
+def records(classes: int = 3, count: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
+    labels = torch.arange(count) % classes
+    images = torch.rand(count, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.2
+    images[torch.arange(count), labels * 2] += 0.8
+    return images.flatten(1), labels
+
+
+class Run:
+    """A run on disk that can be killed and resumed; its noise is fixed for each release."""
+
+    def __init__(
+        self, path: Path, *, settings: Embedding = SMALL, budget: Budget = BUDGET, exact: bool = False
+    ) -> None:
+        self.folder, self.settings, self.budget = RunFolder.create(path / "run"), settings, budget
+        self.noise: Noise = ExactNoise() if exact else FastNoise(seed=0)
+        self.gate = Gate.create(self.folder.ledger, budget, self.noise)
+        self.warnings: list[str] = []
+        self.progress: list[Progress] = []
+
+    def go(
+        self, data: tuple[torch.Tensor, torch.Tensor] | None = None, spec: GeneratorSpec = SPEC, stop_after: int = 10**9
+    ) -> tuple[Student, np.ndarray]:
+        asked = iter(range(1, 10**9))
+        features, labels = records() if data is None else data
+        return train_by_embedding(
+            features,
+            labels,
+            spec=spec,
+            settings=self.settings,
+            gate=self.gate,
+            folder=self.folder,
+            streams=Streams(3),
+            device=torch.device("cpu"),
+            on_progress=self.progress.append,
+            on_warning=self.warnings.append,
+            stop=lambda: next(asked) >= stop_after,
+        )
+
+    def reopen(self) -> None:
+        self.gate.close()
+        self.gate = Gate.resume(self.folder.ledger, self.budget, self.noise)
+
+
+def weights(student: Student) -> torch.Tensor:
+    return torch.cat([tensor.flatten().double() for tensor in student.network.state_dict().values()])
+
+
+# --- what is paid ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_the_whole_budget_is_spent_in_the_stated_shares(tmp_path: Path, exact: bool, epsilon: float) -> None:
+    budget = Budget(epsilon=epsilon, delta=1e-5)
+    run = Run(tmp_path, budget=budget, exact=exact)
+    run.go()
+    squares = np.array([entry.event.mu**2 for entry in run.gate.ledger.entries])
+    assert squares.sum() == pytest.approx(mu_for(epsilon, delta=1e-5) ** 2, rel=1e-6)
+    assert squares / squares.sum() == pytest.approx([0.01, 0.99 * 0.6, 0.99 * 0.4], rel=1e-6)
+    assert run.gate.spend <= epsilon
+    assert run.gate.spend == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_what_was_spent_before_is_left_out(tmp_path: Path) -> None:
+    from gpate.boundary import NoisyCounts, Sensitive
+
+    run = Run(tmp_path)
+    NoisyCounts(classes=2, sigma=10.0)(Sensitive(torch.tensor([0, 1])), run.gate)
+    run.go()
+    squares = [entry.event.mu**2 for entry in run.gate.ledger.entries]
+    assert math.fsum(squares) == pytest.approx(mu_for(1.0, delta=1e-5) ** 2, rel=1e-6)
+    assert squares[2] / squares[3] == pytest.approx(1.5)
+
+
+# --- stops, kills and resuming --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop_after", [STEPS + 1, 2 * STEPS - 1])
+def test_a_run_stopped_in_its_last_round_ends_as_if_it_never_had_been(tmp_path: Path, stop_after: int) -> None:
+    (tmp_path / "a").mkdir()
+    whole, _ = Run(tmp_path / "a").go()
+    run = Run(tmp_path)
+    with pytest.raises(Interrupted, match="round 2"):
+        run.go(stop_after=stop_after)
+    run.reopen()
+    resumed, _ = run.go()
+    assert torch.equal(weights(whole), weights(resumed))
+    assert len(run.gate.ledger.entries) == 3
+
+
+def test_a_run_killed_in_its_first_round_pays_for_nothing_twice(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with pytest.raises(Interrupted, match="round 1"):
+        run.go(stop_after=2)
+    before = [entry.event for entry in run.gate.ledger.entries]
+    assert len(before) == 2
+    run.reopen()
+    run.go()
+    after = [entry.event for entry in run.gate.ledger.entries]
+    assert after[:2] == before
+    assert len(after) == 3
+    assert run.gate.spend <= 1.0
+
+
+def test_a_release_lost_in_a_kill_stays_paid_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """The first round's sums were paid for and never written: what is left goes to asking again."""
+    run = Run(tmp_path)
+    with pytest.raises(Interrupted):
+        run.go(stop_after=1)
+    (run.folder.private / "released-0.safetensors").unlink()
+    run.reopen()
+    run.go()
+    assert len(run.gate.ledger.entries) == 4
+    assert run.gate.spend <= 1.0
+    assert run.gate.spend == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_last_release_lost_in_a_kill_leaves_the_earlier_rounds(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with pytest.raises(Interrupted):
+        run.go(stop_after=STEPS + 1)
+    (run.folder.private / "released-1.safetensors").unlink()
+    run.reopen()
+    run.go()
+    assert len(run.gate.ledger.entries) == 3
+    assert any("Nothing is left for round 2" in warning for warning in run.warnings)
+
+
+def test_an_only_release_lost_in_a_kill_is_an_error_that_says_so(tmp_path: Path) -> None:
+    run = Run(tmp_path, settings=replace(SMALL, shares=(1.0,)))
+    with pytest.raises(Interrupted):
+        run.go(stop_after=1)
+    (run.folder.private / "released-0.safetensors").unlink()
+    run.reopen()
+    with pytest.raises(BudgetExceeded, match="Nothing worth a release is left"):
+        run.go()
+
+
+def test_a_learned_map_is_kept_with_its_release(tmp_path: Path) -> None:
+    """The sums of round 2 belong to the very network they were taken with: it is read back, not learned again."""
+    run = Run(tmp_path)
+    with pytest.raises(Interrupted):
+        run.go(stop_after=STEPS + 1)
+    kept = run.folder.private / "features-1.safetensors"
+    written = kept.stat().st_mtime_ns
+    run.reopen()
+    run.go()
+    assert kept.stat().st_mtime_ns == written
+
+
+# --- odd data -------------------------------------------------------------------------------------------------------
+
+
+def test_a_tiny_epsilon_ends_with_a_warning(tmp_path: Path) -> None:
+    run = Run(tmp_path, budget=Budget(epsilon=0.01, delta=1e-5))
+    student, shares = run.go()
+    assert any("noise" in warning for warning in run.warnings)
+    assert bool(weights(student).isfinite().all())
+    assert shares.sum() == pytest.approx(1.0)
+
+
+def test_later_rounds_may_ask_both_kinds_of_map(tmp_path: Path) -> None:
+    run = Run(tmp_path, settings=replace(SMALL, later_first=0.3))
+    run.go()
+    first, second = (entry.event.dimension for entry in list(run.gate.ledger.entries)[1:])
+    assert second == first + 3 * (8 + 2 * 10 + 3)
+
+
+def test_a_roomy_epsilon_does_not_warn(tmp_path: Path) -> None:
+    run = Run(tmp_path, budget=Budget(epsilon=100.0, delta=1e-5))
+    run.go()
+    assert not run.warnings
+
+
+def test_one_class_without_labels(tmp_path: Path) -> None:
+    features, _ = records()
+    run = Run(tmp_path)
+    student, shares = run.go((features, torch.zeros(90, dtype=torch.int64)), replace(SPEC, classes=1))
+    assert shares.tolist() == [1.0]
+    assert len(run.gate.ledger.entries) == 3
+    assert bool(weights(student).isfinite().all())
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_classes_without_records_and_data_without_records(tmp_path: Path, count: int) -> None:
+    features, labels = records(classes=2, count=count)
+    student, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go((features, labels))
+    assert bool(weights(student).isfinite().all())
+    assert shares.min() >= 0
+    if count == 40:
+        assert shares[2] < 0.2
+
+
+def test_shares_follow_the_counts(tmp_path: Path) -> None:
+    features, labels = records(count=900)
+    kept = (labels != 1) | (torch.arange(900) % 4 == 0)
+    _, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go((features[kept], labels[kept]))
+    assert shares == pytest.approx([300 / 675, 75 / 675, 300 / 675], abs=0.03)
+
+
+def test_tables_and_no_privacy_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="image"):
+        Run(tmp_path).go(spec=GeneratorSpec(kind="table", width=64, classes=3))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(InvalidValue, match="finite"):
+        Run(tmp_path / "b", budget=Budget(epsilon=math.inf, delta=1e-5)).go()
+
+
+@pytest.mark.parametrize("change", [{"shares": ()}, {"shares": (0.5, 0.6)}, {"counts_share": 0.0}, {"chunk": 0}])
+def test_bad_settings_are_named(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue, match="must be"):
+        Embedding(**change)  # type: ignore[arg-type]
+
+
+# --- what is made of released numbers -------------------------------------------------------------------------------
+
+
+def test_progress_runs_to_one_and_shows_the_ledgers_spend(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.go()
+    assert run.progress[-1].fraction == 1.0
+    assert run.progress[-1].spend == pytest.approx(1.0, rel=1e-6)
+
+
+def test_counts_are_drawn_together_by_as_much_as_is_noise() -> None:
+    assert plausible_counts(np.array([100.0, 200.0, 300.0]), 1.0) == pytest.approx([100, 200, 300], abs=0.1)
+    assert plausible_counts(np.array([100.0, 200.0, 300.0]), 1000.0) == pytest.approx([200, 200, 200])
+    assert plausible_counts(np.array([-50.0, -3.0]), 1.0).min() == 1.0
+    assert plausible_counts(np.array([70.0]), 1e9) == pytest.approx([70.0])
+
+
+def test_an_empty_class_is_not_trusted_and_a_noisy_round_less() -> None:
+    from gpate.accounting import Receipt
+
+    receipt = (Receipt(line=1, chain="0"),)
+    sums, counts = np.array([[300.0, 400.0], [3.0, 4.0]]), np.array([1000.0, 1.0])
+    one, two = (
+        target_for(Unit(2), Released(sums, receipts=receipt), Released(counts, receipts=receipt), sigma)
+        for sigma in (10.0, 20.0)
+    )
+    assert one.means.value.tolist() == [pytest.approx([0.3, 0.4]), pytest.approx([3.0, 4.0])]
+    assert float(one.weights[1]) < 0.01 * float(one.weights[0])
+    assert float(one.weights[0] / two.weights[0]) == pytest.approx(4.0, rel=0.02)
+    assert len(one.means.receipts) == 2

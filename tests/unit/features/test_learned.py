@@ -1,0 +1,68 @@
+"""Learned features: they see what tells classes apart, and can be stored and loaded without a change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpate.errors import InvalidValue
+from gpate.features import LearnedFeatures, Learner, learn_features, typical_distance
+from gpate.streams import Streams
+
+SMALL = Learner(samples=300, epochs=3, batch=30, width=4, hidden=16, frequencies=20, networks=2)
+SHAPE = (1, 8, 8)
+
+
+def stripes(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two classes that differ in direction only, under noise: their mean pixels are the same."""
+    stream = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    phase = torch.randint(0, 4, (count, 1, 1), generator=stream)
+    waves = ((torch.arange(8)[None, None] + phase) % 4 < 2).float().expand(count, 8, 8)
+    waves = torch.where(labels[:, None, None] == 1, waves.transpose(1, 2), waves)
+    return (waves + 0.3 * torch.randn(count, 8, 8, generator=stream)).clamp(0, 1)[:, None], labels
+
+
+def learned(seed: int = 0, settings: Learner = SMALL) -> LearnedFeatures:
+    return learn_features(*stripes(300, 1), 2, settings=settings, streams=Streams(seed))
+
+
+def test_class_means_lie_apart_where_pixels_do_not() -> None:
+    phi = learned()
+    x, y = stripes(400, 2)
+
+    def separation(v: torch.Tensor) -> float:
+        return float((v[y == 0].mean(0) - v[y == 1].mean(0)).norm()) / typical_distance(v)
+
+    assert separation(phi(x)) > 5 * separation(x.flatten(1))
+
+
+def test_it_is_the_same_after_storing() -> None:
+    phi, x = learned(), stripes(10, 3)[0]
+    again = LearnedFeatures.from_state(phi.state(), SHAPE, 2, settings=SMALL)
+    assert torch.equal(phi(x), again(x))
+
+
+def test_the_seed_decides() -> None:
+    x = stripes(10, 3)[0]
+    assert torch.equal(learned(0)(x), learned(0)(x))
+    assert not torch.equal(learned(0)(x), learned(1)(x))
+
+
+def test_gradients_reach_the_images_and_not_the_weights() -> None:
+    phi, x = learned(), stripes(5, 3)[0].requires_grad_()
+    phi(x).sum().backward()
+    assert x.grad is not None
+    assert float(x.grad.abs().sum()) > 0
+    assert not any(parameter.requires_grad for network in phi.networks for parameter in network.parameters())
+
+
+def test_parts_without_weight_are_left_out() -> None:
+    settings = Learner(epochs=1, batch=30, width=4, hidden=16, frequencies=20, weights=(0.0, 0.9, 0.1))
+    assert learned(settings=settings).dims == 40 + 2
+
+
+@pytest.mark.parametrize("change", [{"weights": (0.5, 0.5, 0.5)}, {"epochs": 0}, {"bandwidth": -1.0}])
+def test_bad_settings_are_named(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue, match="must be"):
+        Learner(**change)  # type: ignore[arg-type]

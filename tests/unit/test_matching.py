@@ -1,0 +1,142 @@
+"""Matching: the loss is the distance it claims to be, the average is an average, and the student comes near."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from gpate.accounting import Receipt
+from gpate.boundary import Released
+from gpate.errors import InvalidValue
+from gpate.features import Composed, Pixels, Unit
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+from gpate.student.matching import Matching, Target, _Average, distance, match
+
+SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
+RECEIPT = (Receipt(line=1, chain="0"),)
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_the_loss_is_right_in_expectation() -> None:
+    """Over all batches of three of a class's five vectors: exactly the distance of the means, but for a constant."""
+    vectors, means, weights = random(2, 5, 7), random(2, 7, seed=1), torch.tensor([0.3, 2.0], dtype=torch.float64)
+    losses = [
+        distance(vectors[:, list(chosen)].reshape(6, 7), means, weights)
+        for chosen in itertools.product(range(5), repeat=3)
+    ]
+    exact = (weights * ((vectors.mean(1) - means).square().sum(1) - means.square().sum(1))).sum()
+    assert float(torch.stack(losses).mean()) == pytest.approx(float(exact), abs=1e-9)
+
+
+def test_the_biased_loss_is_the_distance_of_the_batch() -> None:
+    vectors, means, weights = random(8, 3), random(2, 3, seed=1), torch.tensor([1.0, 0.5], dtype=torch.float64)
+    batch = vectors.view(2, 4, 3).mean(1)
+    exact = (weights * ((batch - means).square().sum(1) - means.square().sum(1))).sum()
+    assert float(distance(vectors, means, weights, unbiased=False)) == pytest.approx(float(exact))
+
+
+def test_the_average_is_the_recursion_it_claims() -> None:
+    layer = torch.nn.Linear(1, 1, bias=False).double()
+    average = _Average(layer, Matching(steps=40, average=0.1))
+    expected, walk = torch.zeros(()), random(40)
+    for step, value in enumerate(walk, start=1):
+        with torch.no_grad():
+            layer.weight.fill_(value)
+        average.update()
+        share = max(1 / step, 1 / 5)
+        expected = (1 - share) * expected + share * value
+    average.apply()
+    assert float(layer.weight.detach()) == pytest.approx(float(expected))
+
+
+def target(weights: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Target:
+    """Class c has its mass in rows 2c and 2c + 1."""
+    images = torch.zeros(3, 1, 8, 8)
+    for c in range(3):
+        images[c, :, 2 * c : 2 * c + 2] = 1.0
+    phi = Composed(Pixels((1, 8, 8)), Unit(64))
+    return Target(features=phi, means=Released(phi(images), receipts=RECEIPT), weights=torch.tensor(weights))
+
+
+def distances(student: Student, goal: Target) -> torch.Tensor:
+    labels = torch.arange(3).repeat_interleave(50)
+    made = student.frozen(Streams(9).torch("statistics"))(student.latents(150, Streams(9).torch("z")), labels)
+    means = goal.features(made.view(-1, 1, 8, 8)).view(3, 50, -1).mean(1)
+    return (means - goal.means.value).norm(dim=1)
+
+
+def test_the_student_comes_near_what_was_released() -> None:
+    student = Student(SPEC, init=Streams(0).torch("init"))
+    goal = target()
+    before = distances(student, goal)
+    match(student, [goal], settings=Matching(steps=80, batch=30, learning_rate=1e-2), streams=Streams(0))
+    assert bool((distances(student, goal) < 0.2 * before).all())
+
+
+def test_a_class_that_is_not_trusted_is_not_followed() -> None:
+    student = Student(SPEC, init=Streams(0).torch("init"))
+    goal = target((1.0, 1.0, 0.0))
+    match(student, [goal], settings=Matching(steps=80, batch=30, learning_rate=1e-2), streams=Streams(0))
+    near = distances(student, goal)
+    assert float(near[2]) > 2 * float(near[:2].max())
+
+
+def test_training_repeats_itself() -> None:
+    def trained(seed: int) -> torch.Tensor:
+        student = Student(SPEC, init=Streams(0).torch("init"))
+        match(student, [target()], settings=Matching(steps=5, batch=9), streams=Streams(seed))
+        return torch.cat([parameter.detach().flatten() for parameter in student.network.parameters()])
+
+    assert torch.equal(trained(1), trained(1))
+    assert not torch.equal(trained(1), trained(2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="half precision is for GPUs")
+def test_half_precision_comes_near_too() -> None:
+    student, goal = Student(SPEC, init=Streams(0).torch("init"), device="cuda"), target()
+    settings = Matching(steps=80, batch=30, learning_rate=1e-2, precision="bfloat16")
+    match(student, [goal], settings=settings, streams=Streams(0))
+    student.network.cpu()
+    student.device = torch.device("cpu")
+    assert bool((distances(student, goal) < 0.3).all())
+
+
+def test_targets_of_several_rounds_pull_together() -> None:
+    """Two targets on opposite sides, one trusted four times as much: the student stays nearer to it."""
+    phi = Composed(Pixels((1, 8, 8)), Unit(64))
+    ends = torch.eye(64)[:2].repeat_interleave(3, 0).view(2, 3, 64)
+    goals = [
+        Target(features=phi, means=Released(0.5 * end, receipts=RECEIPT), weights=torch.full((3,), weight))
+        for end, weight in zip(ends, (4.0, 1.0), strict=True)
+    ]
+    student = Student(SPEC, init=Streams(0).torch("init"))
+    match(student, goals, settings=Matching(steps=60, batch=30, learning_rate=1e-2), streams=Streams(0))
+    labels = torch.arange(3).repeat_interleave(50)
+    made = student.frozen(Streams(9).torch("s"))(student.latents(150, Streams(9).torch("z")), labels)
+    mean = phi(made.view(-1, 1, 8, 8)).mean(0)
+    assert float(mean[0]) > 2 * float(mean[1]) > 0
+
+
+def test_rates_fall_to_zero() -> None:
+    for decay in ("cosine", "linear"):
+        settings = Matching(steps=100, learning_rate=2.0, decay=decay)
+        rates = [settings.rate(step) for step in range(101)]
+        assert rates[0] == pytest.approx(2.0)
+        assert rates[50] == pytest.approx(1.0)
+        assert rates[100] == pytest.approx(0.0)
+        assert rates == sorted(rates, reverse=True)
+    assert Matching(decay="none").rate(1999) == 1e-3
+
+
+@pytest.mark.parametrize(
+    "change", [{"steps": 0}, {"batch": 1}, {"decay": "steps"}, {"average": 1.0}, {"precision": "x"}]
+)
+def test_bad_settings_are_named(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue, match="must be"):
+        Matching(**change)  # type: ignore[arg-type]
