@@ -1,6 +1,6 @@
 """The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
 
-from gpate.boundary.blocks import Grouped, NoisyBlocks, Tables, Vectors
+from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
 from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
@@ -15,6 +15,7 @@ __all__ = [
     "ConfidentGNMaxAggregator",
     "DPGradAgg",
     "DataDependentSpend",
+    "Distances",
     "ExactNoise",
     "FastNoise",
     "GNMaxAggregator",

@@ -6,14 +6,16 @@ one Gaussian event of sensitivity 1, however many groups there are (parallel com
 
 - `Tables` counts in T tables. A record has exactly one cell in each, of weight 1 / sqrt(T), cut towards zero to the grid:
   norm at most sqrt(T) / sqrt(T) = 1. A code outside its column is refused.
+- `Distances` says how far T such tables are from predictions, one number each, with the same bound.
 - `Vectors` sums vectors, each scaled down if need be to L2 norm `l2_bound`, then divided by it.
 
     >>> import torch
     >>> from gpate.accounting import Budget
     >>> from gpate.boundary import Gate, Sensitive
-    >>> codes = Sensitive(Grouped((torch.tensor([[0, 1], [1, 1]] * 5000),)))
+    >>> codes = torch.tensor([[0, 1], [1, 1]] * 5000)
+    >>> records = Sensitive(Grouped(groups=torch.zeros(10_000, dtype=torch.int64), rows=(codes,)))
     >>> tables = NoisyBlocks(sigma=2.0, blocks=(Tables(sizes=(2, 2), tables=((0,), (0, 1))),))
-    >>> noisy = tables(codes, Gate.in_memory(Budget(epsilon=9.0, delta=1e-6)))
+    >>> noisy = tables(records, Gate.in_memory(Budget(epsilon=9.0, delta=1e-6)))
     >>> [table.round(-2).tolist() for table in noisy.value[0]]
     [[5000.0, 5000.0], [[0.0, 5000.0], [0.0, 5000.0]]]
 """
@@ -44,12 +46,12 @@ class Grouped(NamedTuple):
     """Records as blocks want them.
 
     Attributes:
-        rows: for each block, one row per record: all records, whatever their group.
-        groups: the block of each record; None puts all in the first.
+        groups: the number of each record's block, int64 [records].
+        rows: for each block one row per record of its group, in their order: what the block sums.
     """
 
+    groups: Tensor
     rows: tuple[Tensor, ...]
-    groups: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,8 @@ class Tables:
         """What one count weighs: 1 / sqrt(tables), cut to the grid."""
         return self.weight(unit) * unit
 
-    def steps(self, codes: Tensor, unit: float) -> Ints:
-        """The exact counts, weighted, in whole units."""
+    def counts(self, codes: Tensor) -> Ints:
+        """The exact counts [dimension], table after table."""
         if codes.ndim != 2 or codes.shape[1] != len(self.sizes) or codes.dtype.is_floating_point:
             raise InvalidValue("codes", "something else", f"whole numbers [records, {len(self.sizes)}]")
         whole = np.asfortranarray(codes.cpu().numpy().astype(np.int64, copy=False))
@@ -109,7 +111,11 @@ class Tables:
             cells = math.prod(shape)
             counts[start : start + cells] = np.bincount(cell, minlength=cells)
             start += cells
-        return counts * self.weight(unit)
+        return counts
+
+    def steps(self, codes: Tensor, unit: float) -> Ints:
+        """The exact counts, weighted, in whole units."""
+        return self.counts(codes) * self.weight(unit)
 
     def natural(self, noisy: Floats, unit: float) -> list[Floats]:
         """The noised counts, table by table."""
@@ -150,7 +156,47 @@ class Vectors:
         return [noisy * self.l2_bound]
 
 
-Block = Tables | Vectors
+@dataclass(frozen=True, kw_only=True)
+class Distances:
+    """How far each of several tables is from a prediction: the sum over its cells of |count - prediction|.
+
+    A record adds one to one cell of each table, and predictions are whole numbers, so it moves each distance by exactly
+    one: the same bound, and the same weight, as for `Tables`, with one number per table instead of one per cell.
+
+    Attributes:
+        tables: what is counted.
+        predictions: of every cell, table after table; public or released.
+    """
+
+    tables: Tables
+    predictions: Ints
+
+    def __post_init__(self) -> None:
+        if self.predictions.shape != (self.tables.dimension,) or not np.issubdtype(self.predictions.dtype, np.integer):
+            raise InvalidValue("predictions", "something else", f"{self.tables.dimension} whole numbers")
+
+    @property
+    def dimension(self) -> int:
+        """One number per table."""
+        return len(self.tables.tables)
+
+    def scale(self, unit: float) -> float:
+        """What a distance of one weighs."""
+        return self.tables.scale(unit)
+
+    def steps(self, codes: Tensor, unit: float) -> Ints:
+        """The exact distances, weighted, in whole units."""
+        apart = np.abs(self.tables.counts(codes) - self.predictions)
+        starts = np.cumsum([0, *(math.prod(shape) for shape in self.tables.shapes[:-1])])
+        distances: Ints = np.add.reduceat(apart, starts)
+        return distances * self.tables.weight(unit)
+
+    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
+        """The noised distances, as a list of one."""
+        return [noisy / self.scale(unit)]
+
+
+Block = Tables | Vectors | Distances
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +234,11 @@ class NoisyBlocks:
 
     def fixed_point(self, records: Sensitive[Grouped]) -> Sensitive[Ints]:
         """The exact sums of all blocks, in whole units. Those of shards may be added to each other."""
-        rows, groups = opened(records)
-        if len(rows) != len(self.blocks) or any(len(part) != len(rows[0]) for part in rows):
-            raise InvalidValue("rows", "another number", "one per record for each block")
-        own = checked_groups(groups, len(rows[0]), len(self.blocks), torch.device("cpu"))
-        whole = [block.steps(part[own.to(part.device) == i], self.unit) for i, (block, part) in enumerate(zip(self.blocks, rows, strict=True))]
+        groups, rows = opened(records)
+        owned = torch.bincount(checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks))
+        if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
+            raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
+        whole = [block.steps(part, self.unit) for block, part in zip(self.blocks, rows, strict=True)]
         return Sensitive(np.concatenate(whole))
 
     def __call__(self, records: Sensitive[Grouped], gate: Gate) -> Released[list[list[Floats]]]:
