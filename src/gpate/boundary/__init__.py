@@ -1,5 +1,6 @@
 """The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
 
+from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
 from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
@@ -14,11 +15,14 @@ __all__ = [
     "ConfidentGNMaxAggregator",
     "DPGradAgg",
     "DataDependentSpend",
+    "Distances",
     "ExactNoise",
     "FastNoise",
     "GNMaxAggregator",
     "Gate",
+    "Grouped",
     "Noise",
+    "NoisyBlocks",
     "NoisyBounds",
     "NoisyCategories",
     "NoisyCounts",
@@ -29,6 +33,8 @@ __all__ = [
     "Records",
     "Released",
     "Sensitive",
+    "Tables",
+    "Vectors",
     "Voucher",
     "noise_named",
     "plan_domain",

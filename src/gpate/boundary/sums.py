@@ -77,23 +77,11 @@ class NoisySum:
             vectors, groups = opened(chunk)
             if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
                 raise InvalidValue("record vectors", f"{vectors.ndim}-dimensional", f"[records, {self.dimension}]")
-            steps = self._bounded_steps(vectors)
+            steps = bounded_steps(vectors, l2_bound=self.l2_bound, unit=self.unit)
             if total is None:
                 total = torch.zeros(self.groups, self.dimension, dtype=torch.int64, device=vectors.device)
-            total.index_add_(0, _checked_groups(groups, len(vectors), self.groups, vectors.device), steps)
+            total.index_add_(0, checked_groups(groups, len(vectors), self.groups, vectors.device), steps)
         return Sensitive(torch.zeros(self.groups, self.dimension, dtype=torch.int64) if total is None else total)
-
-    def _bounded_steps(self, vectors: Tensor) -> Tensor:
-        exact = vectors.double()
-        norms = exact.norm(dim=1, keepdim=True)
-        if not torch.isfinite(norms).all():
-            raise NonFiniteInput(
-                "A record's vector holds NaN or infinity; nothing was spent. Mend: check the feature map and the schema's bounds."
-            )
-        steps = (exact * ((1 - _MARGIN) * self.l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / self.unit).trunc()
-        assert bool((steps.square().sum(1).sqrt() * self.unit <= self.l2_bound).all())
-        whole: Tensor = steps.to(torch.int64)
-        return whole
 
     def release(self, sums: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
         """Noises a fixed-point sum: float64 [groups, dimension]."""
@@ -145,7 +133,7 @@ class NoisyCounts:
         counts = np.zeros(self.classes, dtype=np.int64)
         for chunk in [labels] if isinstance(labels, Sensitive) else labels:
             found = opened(chunk)
-            checked = _checked_groups(found, len(found), self.classes, found.device)
+            checked = checked_groups(found, len(found), self.classes, found.device)
             counts += torch.bincount(checked, minlength=self.classes).cpu().numpy()
         voucher = gate.pay(self.event(gate), purpose="class counts")
         return Released(voucher.perturb(counts), receipts=(voucher.receipt,))
@@ -181,7 +169,22 @@ class NoisyTally:
         return Released(voucher.perturb(opened(counts).cpu().numpy()), receipts=(voucher.receipt,))
 
 
-def _checked_groups(groups: Tensor | None, records: int, number: int, device: torch.device) -> Tensor:
+def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float) -> Tensor:
+    """Vectors scaled down to the bound where they are longer, and cut towards zero to whole units: int64."""
+    exact = vectors.double()
+    norms = exact.norm(dim=1, keepdim=True)
+    if not torch.isfinite(norms).all():
+        raise NonFiniteInput(
+            "A record's vector holds NaN or infinity; nothing was spent. Mend: check the feature map and the schema's bounds."
+        )
+    steps = (exact * ((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc()
+    assert bool((steps.square().sum(1).sqrt() * unit <= l2_bound).all())
+    whole: Tensor = steps.to(torch.int64)
+    return whole
+
+
+def checked_groups(groups: Tensor | None, records: int, number: int, device: torch.device) -> Tensor:
+    """The group of each record, if each has one there is; all in the first if none are given."""
     if groups is None:
         return torch.zeros(records, dtype=torch.int64, device=device)
     if groups.dtype.is_floating_point or groups.shape != (records,) or bool(((groups < 0) | (groups >= number)).any()):

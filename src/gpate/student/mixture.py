@@ -1,0 +1,387 @@
+r"""The student for tables: per class a mixture of products of categoricals, whose tables are closed form.
+
+Component k of class c draws every column on its own, group g of a column with probability P[k, g], and has weight
+pi[k]. With n records in the class its one-way tables are n pi^T P and its two-way tables the blocks of
+
+    n P^T diag(pi) P,
+
+so fitting them to noisy tables needs no sampling and no network: Adam on the squared distance, weighted by the noise,
+
+    sum over cells of ((table - noisy) / noise)^2  /  cells.
+
+At the truth that is 1 in expectation. Below 1 the noise itself is learnt, so the fit **stops when it reaches 1**.
+Random starts differ where the tables do not say; all of them are pooled as one mixture.
+
+A table's groups are coarse. Inside a group a record's cell is drawn by the class's one-way table, and its place within the
+cell uniformly: `Mixture.draw` gives encoded rows, as `gpate.schema.codec.TableCodec.decode` takes them.
+
+    >>> spec = MixtureSpec(width=1, columns=(ColumnSpec(kind="flag", start=0, cells=2),), components=(1,), groups=((2,),))
+    >>> coin = Mixture(spec)
+    >>> coin.load_state_dict({**coin.state_dict(), "0.tables": torch.tensor([[0.0, 1.0]])})
+    <All keys matched successfully>
+    >>> coin.draw(torch.zeros(3, dtype=torch.int64), torch.Generator().manual_seed(0)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gpate.errors import InvalidValue, require_count, require_positive
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+KINDS = ("number", "flag", "onehot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSpec:
+    """Where a column lies in an encoded row.
+
+    Attributes:
+        kind: `number`, `flag` or `onehot`, as in `gpate.schema.codec.Block`.
+        start: its first slot.
+        cells: how many, the missing one included.
+        missing: whether the last cell stands for a missing value.
+    """
+
+    kind: str
+    start: int
+    cells: int
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidValue("kind", self.kind, f"one of {', '.join(KINDS)}")
+        require_count("start", self.start)
+        require_count("cells", self.cells, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureSpec:
+    """All that is needed to build a mixture again: public numbers only.
+
+    Attributes:
+        width: of an encoded row.
+        columns: in the row's order.
+        components: of each class.
+        groups: for each class, how many groups each column has.
+    """
+
+    width: int
+    columns: tuple[ColumnSpec, ...]
+    components: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        columns = tuple(c if isinstance(c, ColumnSpec) else ColumnSpec(**c) for c in self.columns)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "components", tuple(self.components))
+        object.__setattr__(self, "groups", tuple(tuple(sizes) for sizes in self.groups))
+        require_count("width", self.width)
+        for number in self.components:
+            require_count("components", number, 1)
+        if not self.components or len(self.groups) != len(self.components):
+            raise InvalidValue("groups", len(self.groups), f"given for each of {len(self.components)} classes")
+        for sizes in self.groups:
+            if len(sizes) != len(columns) or any(not 1 <= g <= c.cells for g, c in zip(sizes, columns, strict=True)):
+                raise InvalidValue("groups", sizes, "from 1 to the number of cells, for each column")
+
+    @property
+    def classes(self) -> int:
+        """How many."""
+        return len(self.components)
+
+    @property
+    def cells(self) -> int:
+        """Of all columns together."""
+        return sum(column.cells for column in self.columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `MixtureSpec(**data)` reads it back."""
+        return asdict(self)
+
+
+class _Class(nn.Module):
+    """One class: buffers only. `weights` [K], `tables` [K, groups], `group_of` [cells] and `inside` [cells]."""
+
+    def __init__(self, components: int, groups: Sequence[int], columns: Sequence[ColumnSpec]) -> None:
+        super().__init__()
+        self.sizes = tuple(groups)
+        self.register_buffer("weights", torch.full((components,), 1.0 / components))
+        even = torch.cat([torch.full((g,), 1.0 / g) for g in groups]) if groups else torch.zeros(0)
+        self.register_buffer("tables", even.expand(components, -1).clone())
+        own = [torch.arange(c.cells).clamp(max=g - 1) for g, c in zip(groups, columns, strict=True)]
+        self.register_buffer("group_of", torch.cat(own) if own else torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("inside", torch.ones(sum(c.cells for c in columns)))
+
+
+class Mixture(nn.Module):
+    """The student: draws encoded rows for given labels.
+
+    Its `state_dict` holds, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all of them
+    `low` and `high`, the ends of each cell of a number.
+    """
+
+    def __init__(self, spec: MixtureSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        for i, (components, groups) in enumerate(zip(spec.components, spec.groups, strict=True)):
+            self.add_module(str(i), _Class(components, groups, spec.columns))
+        self.register_buffer("low", torch.zeros(spec.cells))
+        self.register_buffer("high", torch.ones(spec.cells))
+
+    @torch.no_grad()
+    def draw(self, labels: Tensor, stream: torch.Generator, *, chunk: int = 65_536) -> Tensor:
+        """Labels [m] -> encoded rows, float32 [m, width]. Memory beyond the rows does not grow with m."""
+        wrong = labels.ndim != 1 or labels.dtype.is_floating_point
+        if wrong or bool(((labels < 0) | (labels >= self.spec.classes)).any()):
+            raise InvalidValue("labels", "something else", f"whole numbers from 0 to {self.spec.classes - 1}")
+        rows = torch.zeros(len(labels), self.spec.width)
+        for c in range(self.spec.classes):
+            for index in (labels == c).nonzero().flatten().split(chunk):
+                rows[index] = self._class_rows(getattr(self, str(c)), len(index), stream)
+        return rows
+
+    def _class_rows(self, model: _Class, count: int, stream: torch.Generator) -> Tensor:
+        rows = torch.zeros(count, self.spec.width)
+        component = _choices(model.weights.expand(1, -1), torch.zeros(count, dtype=torch.int64), stream)
+        cell_ends = accumulate((c.cells for c in self.spec.columns), initial=0)
+        group_ends = accumulate(model.sizes, initial=0)
+        for column, size, at, first in zip(self.spec.columns, model.sizes, group_ends, cell_ends, strict=False):
+            own = slice(first, first + column.cells)
+            group = _choices(model.tables[:, at : at + size], component, stream)
+            cell = _cell_in(group, model.group_of[own], model.inside[own], stream)
+            self._place(rows, column, cell, self.low[own], self.high[own], stream)
+        return rows
+
+    @staticmethod
+    def _place(
+        rows: Tensor, column: ColumnSpec, cell: Tensor, low: Tensor, high: Tensor, stream: torch.Generator
+    ) -> None:
+        """Writes the slots of one column."""
+        if column.kind == "onehot":
+            rows[torch.arange(len(cell)), column.start + cell] = 1.0
+            return
+        present = torch.ones(len(cell))
+        if column.missing:
+            present = (cell != column.cells - 1).float()
+            rows[:, column.start + 1] = 1.0 - present
+        if column.kind == "flag":
+            rows[:, column.start] = (cell == 1).float() * present
+        else:
+            at = torch.rand(len(cell), generator=stream)
+            rows[:, column.start] = (low[cell] + at * (high[cell] - low[cell])) * present
+
+
+def _choices(tables: Tensor, which: Tensor, stream: torch.Generator) -> Tensor:
+    """One draw from row `which[i]` of `tables`, for each i."""
+    ends = tables.double().cumsum(1)
+    ends = ends / ends[:, -1:]
+    # rows one after the other on one line, each of length 1: a single sorted search finds row and place
+    line = (ends + torch.arange(len(ends))[:, None]).flatten()
+    at = torch.rand(len(which), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-40) + which
+    return torch.searchsorted(line, at, right=True).clamp(max=line.numel() - 1) - which * tables.shape[1]
+
+
+def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Generator) -> Tensor:
+    """A cell of each group, in proportion to `inside`; evenly where a group has none of it."""
+    order = torch.argsort(group_of, stable=True)
+    groups = int(group_of.max()) + 1
+    mass = inside.double().clamp_min(0.0)
+    total = torch.zeros(groups, dtype=torch.float64).index_add_(0, group_of, mass)
+    members = torch.bincount(group_of, minlength=groups)
+    share = torch.where(total[group_of] > 0, mass / total[group_of], 1.0 / members[group_of])
+    if len(order) == groups:  # one cell each
+        return order[group]
+    firsts = members.cumsum(0) - members
+    ends = share[order].cumsum(0)
+    starts = torch.cat([torch.zeros(1, dtype=torch.float64), ends])[firsts]
+    line = ends - starts[group_of[order]] + group_of[order]
+    at = torch.rand(len(group), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-30) + group
+    found = torch.searchsorted(line, at, right=True)
+    return order[found.clamp(firsts[group], (firsts + members - 1)[group])]
+
+
+# --- fitting to released tables ----------------------------------------------------------------------------------------
+
+
+class ReleasedTables(Protocol):
+    """What the gate gives out, as far as a student needs to know it."""
+
+    @property
+    def value(self) -> Sequence[Floats]:
+        """The noised tables."""
+
+    @property
+    def receipts(self) -> tuple[object, ...]:
+        """The ledger lines that paid for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Released tables of some classes, and how noisy they are.
+
+    Attributes:
+        sizes: records in each class, estimated from what was released; above 0.
+        oneway: for each column [classes, cells].
+        oneway_spread: standard deviation of its noise.
+        groups: for each column the group of each cell.
+        pairs: the columns of each two-way table.
+        twoway: for each pair [classes, groups, groups]; None if there are no pairs.
+        twoway_spread: standard deviation of its noise.
+    """
+
+    sizes: Floats
+    oneway: ReleasedTables
+    oneway_spread: float
+    groups: tuple[Ints, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+    twoway: ReleasedTables | None = None
+    twoway_spread: float = 1.0
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many groups each column has."""
+        return tuple(int(group.max()) + 1 for group in self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """How a mixture is fitted: choices of the student, none of which touches privacy.
+
+    Attributes:
+        components: K, of one start.
+        restarts: random starts, pooled.
+        steps: at most this many, of Adam.
+        learning_rate: Adam's; falls to a twentieth along half a cosine.
+        target: the loss per cell at which a start stops.
+        spread: of the random starts, in log probabilities.
+    """
+
+    components: int = 128
+    restarts: int = 8
+    steps: int = 1500
+    learning_rate: float = 0.05
+    target: float = 1.0
+    spread: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("components", "restarts", "steps"):
+            require_count(name, getattr(self, name), 1)
+        for name in ("learning_rate", "target", "spread"):
+            require_positive(name, getattr(self, name))
+
+
+def fit_tables(
+    measured: Measured,
+    fitting: Fitting,
+    *,
+    stream: Callable[[int], torch.Generator],
+    after_step: Callable[[int, int], None] = lambda restart, step: None,
+) -> tuple[Tensor, Tensor]:
+    """Weights [classes, K R] and group probabilities [classes, K R, groups] of all R starts, pooled.
+
+    Args:
+        measured: what was released.
+        fitting: how.
+        stream: of each start.
+        after_step: called now and then with the start and the step; may raise to stop.
+    """
+    found = [_fit_once(measured, fitting, stream(r), lambda step, r=r: after_step(r, step)) for r in range(fitting.restarts)]  # type: ignore[misc]
+    return torch.cat([weights for weights, _ in found], 1) / fitting.restarts, torch.cat([p for _, p in found], 1)
+
+
+class _Gram(torch.autograd.Function):
+    """P^T diag(pi) P for [classes, K, groups], with the gradient of a symmetric use of it: one product instead of two."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, pi: Tensor) -> Tensor:
+        ctx.save_for_backward(p, pi)
+        return (p * pi.unsqueeze(-1)).transpose(1, 2) @ p
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        p, pi = ctx.saved_tensors
+        product = p @ gradient
+        return 2 * pi.unsqueeze(-1) * product, (p * product).sum(-1)
+
+
+def _fit_once(
+    measured: Measured, fitting: Fitting, stream: torch.Generator, after_step: Callable[[int], None]
+) -> tuple[Tensor, Tensor]:
+    sizes = measured.group_sizes
+    if not sizes:
+        return torch.full((len(measured.sizes), 1), 1.0), torch.zeros(len(measured.sizes), 1, 0)
+    n = torch.as_tensor(measured.sizes, dtype=torch.float32)[:, None]
+    oneway, spread = _group_tables(measured)
+    gram, precision = _gram_tables(measured)
+    logits = torch.randn(len(n), fitting.components, sum(sizes), generator=stream) * fitting.spread
+    logits += _start(oneway, spread, sizes)[:, None]
+    logits.requires_grad_()
+    mixing = torch.zeros(len(n), fitting.components, requires_grad=True)
+    optimiser = torch.optim.Adam([logits, mixing], lr=fitting.learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, fitting.steps, fitting.learning_rate / 20)
+    cells = oneway.numel() + len(n) * int((precision > 0).sum()) // 2
+    for step in range(fitting.steps):
+        p = _softmax(logits, sizes)
+        pi = torch.softmax(mixing, -1)
+        one = (pi[:, :, None] * p).sum(1) * n
+        loss = ((one - oneway) / spread).square().sum()
+        if measured.pairs:
+            two = _Gram.apply(p, pi)
+            loss = loss + ((two * n[:, :, None] - gram) * precision).square().sum() / 2
+        loss = loss / cells
+        if step > 0 and float(loss) <= fitting.target:
+            break
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+        if step % 50 == 0:
+            after_step(step)
+    with torch.no_grad():
+        return torch.softmax(mixing, -1), _softmax(logits, sizes)
+
+
+def _softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return torch.cat([part.softmax(-1) for part in logits.split(sizes, -1)], -1)
+
+
+def _group_tables(measured: Measured) -> tuple[Tensor, Tensor]:
+    """One-way tables on groups [classes, groups], and the spread of each: a group of m cells has sqrt(m) times as much."""
+    tables, spreads = [], []
+    for table, group, size in zip(measured.oneway.value, measured.groups, measured.group_sizes, strict=True):
+        index = torch.as_tensor(group)
+        tables.append(torch.zeros(len(table), size).index_add_(1, index, torch.as_tensor(table, dtype=torch.float32)))
+        spreads.append(torch.bincount(index, minlength=size).float().sqrt() * measured.oneway_spread)
+    return torch.cat(tables, 1), torch.cat(spreads)
+
+
+def _gram_tables(measured: Measured) -> tuple[Tensor, Tensor]:
+    """Two-way tables laid out as one symmetric matrix per class, and one over their spread; 0 where none was released."""
+    sizes = measured.group_sizes
+    starts = list(accumulate(sizes, initial=0))
+    gram = torch.zeros(len(measured.sizes), starts[-1], starts[-1])
+    precision = torch.zeros(starts[-1], starts[-1])
+    tables = measured.twoway.value if measured.twoway is not None else ()
+    for (a, b), table in zip(measured.pairs, tables, strict=True):
+        rows, columns = slice(starts[a], starts[a + 1]), slice(starts[b], starts[b + 1])
+        block = torch.as_tensor(table, dtype=torch.float32)
+        gram[:, rows, columns], gram[:, columns, rows] = block, block.transpose(1, 2)
+        precision[rows, columns] = precision[columns, rows] = 1.0 / measured.twoway_spread
+    return gram, precision
+
+
+def _start(oneway: Tensor, spread: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Log probabilities of the one-way tables alone; a count lost in the noise starts at a third of the noise."""
+    parts = torch.maximum(oneway, 0.3 * spread).split(sizes, 1)
+    return torch.cat([(part / part.sum(1, keepdim=True)).log() for part in parts], 1)
