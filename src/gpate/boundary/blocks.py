@@ -235,7 +235,9 @@ class NoisyBlocks:
     def fixed_point(self, records: Sensitive[Grouped]) -> Sensitive[Ints]:
         """The exact sums of all blocks, in whole units. Those of shards may be added to each other."""
         groups, rows = opened(records)
-        owned = torch.bincount(checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks))
+        owned = torch.bincount(
+            checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks)
+        )
         if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
             raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
         whole = [block.steps(part, self.unit) for block, part in zip(self.blocks, rows, strict=True)]

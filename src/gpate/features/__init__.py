@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """Public maps from records to vectors of bounded length: what is summed behind the gate and matched by the student."""
 
 from gpate.features.base import Combined, Composed, FeatureMap, Pixels, Transform, Unit
@@ -23,6 +22,3 @@ __all__ = [
     "scales_for",
     "typical_distance",
 ]
-=======
-"""Public maps from a record's tensor to what is summed through the gate. Declared or drawn, never fitted to records."""
->>>>>>> wt-marg

@@ -131,9 +131,7 @@ def _cells(column: Column, block: Block, resolution: int) -> ColumnCells:
         edges = _edges(column, resolution)
         cells = len(edges) - 1 + column.missing
     kind = str(block.kind)
-    return ColumnCells(
-        name=column.name, kind=kind, start=block.start, cells=cells, missing=column.missing, edges=edges
-    )
+    return ColumnCells(name=column.name, kind=kind, start=block.start, cells=cells, missing=column.missing, edges=edges)
 
 
 def _edges(column: Bounded, resolution: int) -> tuple[float, ...]:

@@ -154,7 +154,9 @@ def train_by_marginals(
         done = (restart + step / settings.steps) / settings.restarts
         on_progress(_progress(gate, restart * settings.steps + step, done, time.monotonic() - began))
 
-    weights, tables = fit_tables(measured, settings.fitting, stream=lambda r: streams.torch("start", r), after_step=after_step)
+    weights, tables = fit_tables(
+        measured, settings.fitting, stream=lambda r: streams.torch("start", r), after_step=after_step
+    )
     student = _student(cells, measured, weights, tables)
     return student, sizes / sizes.sum()
 
@@ -173,7 +175,9 @@ class Noisy:
 class _Asking:
     """Asks the gate for each release once, with its share of what is left."""
 
-    def __init__(self, gate: Gate, folder: RunFolder, settings: Marginals, *, columns: int, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, gate: Gate, folder: RunFolder, settings: Marginals, *, columns: int, stop: Callable[[], bool]
+    ) -> None:
         self.gate, self.folder, self.settings, self.stop = gate, folder, settings, stop
         pairs = columns * (columns - 1) // 2
         self.shares = {
@@ -193,7 +197,9 @@ class _Asking:
         tables = tuple((0, 1 + column) for column in range(len(sizes)))
         return self._tables("oneway", torch.cat([labels[:, None], codes], 1), (classes, *sizes), tables)
 
-    def twoway(self, codes: Tensor, labels: Tensor, groups: tuple[Ints, ...], pairs: tuple[tuple[int, int], ...], classes: int) -> Noisy:
+    def twoway(
+        self, codes: Tensor, labels: Tensor, groups: tuple[Ints, ...], pairs: tuple[tuple[int, int], ...], classes: int
+    ) -> Noisy:
         """For each pair [classes, groups, groups]."""
         coarse = torch.stack([torch.as_tensor(g)[codes[:, j]] for j, g in enumerate(groups)], 1) if groups else codes
         sizes = tuple(int(group.max()) + 1 for group in groups)
@@ -296,7 +302,9 @@ def _student(cells: TableCells, measured: Measured, weights: Tensor, tables: Ten
         state |= {
             f"{c}.weights": weights[c],
             f"{c}.tables": tables[c],
-            f"{c}.group_of": torch.from_numpy(np.concatenate(measured.groups)) if measured.groups else torch.zeros(0, dtype=torch.int64),
+            f"{c}.group_of": torch.from_numpy(np.concatenate(measured.groups))
+            if measured.groups
+            else torch.zeros(0, dtype=torch.int64),
             f"{c}.inside": torch.from_numpy(inside[c]).float(),
         }
     student.load_state_dict(state)

@@ -296,7 +296,9 @@ def fit_tables(
         stream: of each start.
         after_step: called now and then with the start and the step; may raise to stop.
     """
-    found = [_fit_once(measured, fitting, stream(r), lambda step, r=r: after_step(r, step)) for r in range(fitting.restarts)]  # type: ignore[misc]
+    found = [
+        _fit_once(measured, fitting, stream(r), lambda step, r=r: after_step(r, step)) for r in range(fitting.restarts)
+    ]  # type: ignore[misc]
     return torch.cat([weights for weights, _ in found], 1) / fitting.restarts, torch.cat([p for _, p in found], 1)
 
 

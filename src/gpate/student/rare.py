@@ -94,7 +94,9 @@ def factors(mean: Floats, triangle: Floats, *, records: float, spread: float) ->
     return Factors(mean=mean, loadings=vectors[:, kept] * strength, variance=variance)
 
 
-def cell_probabilities(model: Factors, edges: list[Floats], *, components: int, stream: torch.Generator) -> list[Floats]:
+def cell_probabilities(
+    model: Factors, edges: list[Floats], *, components: int, stream: torch.Generator
+) -> list[Floats]:
     """For each column [components, cells]: normals around each component's centre, on cells that end at `edges`.
 
     What lies beyond the outermost edges falls into the outermost cells, as values outside the bounds do.
