@@ -12,7 +12,7 @@ from gpate.errors import InvalidValue
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.folded import FoldedGenerator
-from gpate.student.networks import IMAGE_NETWORKS, Up, build_generator, initialise
+from gpate.student.networks import IMAGE_NETWORKS, Up, build_network, initialise
 from gpate.student.student import sample_chunks
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
@@ -181,7 +181,7 @@ def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int]) -> Non
     """With weights, shifts and statistics that are nothing special, so that a forgotten one would show."""
     channels, height, width = shape
     spec = GeneratorSpec(kind="image", channels=channels, height=height, width=width, classes=3)
-    network = build_generator(spec)
+    network = build_network(spec)
     stream = torch.Generator().manual_seed(0)
     initialise(network, stream)
     state = {

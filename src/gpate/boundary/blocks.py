@@ -140,7 +140,7 @@ class Vectors:
         require_count("dimension", self.dimension, 1)
         require_positive("l2_bound", self.l2_bound)
 
-    def scale(self, unit: float) -> float:  # noqa: ARG002 - as of Tables
+    def scale(self, unit: float) -> float:
         """What a vector of length 1 weighs."""
         return 1.0 / self.l2_bound
 
@@ -151,7 +151,7 @@ class Vectors:
         whole: Ints = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit).sum(0).cpu().numpy()
         return whole
 
-    def natural(self, noisy: Floats, unit: float) -> list[Floats]:  # noqa: ARG002
+    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
         """The noised sum, as a list of one."""
         return [noisy * self.l2_bound]
 

@@ -38,8 +38,11 @@ def fit(
     epsilon: Annotated[float, typer.Option(help="The whole budget.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Well below one over the number of records.")] = 1e-5,
     recipe: Annotated[
-        str, typer.Option(help="A recipe; `paper` picks the paper's numbers for the data and epsilon.")
-    ] = "paper",
+        str,
+        typer.Option(
+            help="`default`: what measured best; `paper`: the paper's numbers for the data and epsilon; or a name."
+        ),
+    ] = "default",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, changes one setting of the recipe.")
     ] = None,

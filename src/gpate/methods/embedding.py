@@ -29,6 +29,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,10 +48,14 @@ from gpate.methods.run import RunFolder
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.matching import Matching, Target, match
+from gpate.student.networks import IMAGE_NETWORKS
 from gpate.student.student import sample_chunks
 
 _MARGIN = 1e-9
 """More noise than needed, relative: keeps the spend, found by its own search, from a last digit above the budget."""
+
+_SMALL = 16
+"""Images under this size have a student without convolutions."""
 
 _NOTHING = 1e-3
 """A part of the budget's mu below this is rounding, or what a lost release left over."""
@@ -69,6 +74,9 @@ class Embedding:
         matching: how the student is trained in the first round.
         rematching: how it is trained in later rounds.
         later_weight: of later rounds' targets in the loss, over what their noise gives them.
+        network: of the student: `residual`, `dcgan`, `dense`, or `auto`: dense for images under 16 pixels, else residual.
+        maps: of a residual network at its full size.
+        latent: length of the latent vector.
         chunk: records put through a map at a time; by their size if not given. Speed only.
     """
 
@@ -80,6 +88,9 @@ class Embedding:
     matching: Matching = field(default_factory=Matching)
     rematching: Matching = field(default_factory=lambda: Matching(steps=1500, learning_rate=5e-4))
     later_weight: float = 1.0
+    network: str = "auto"
+    maps: int = 64
+    latent: int = 50
     chunk: int | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +103,26 @@ class Embedding:
             raise InvalidValue("counts_share", self.counts_share, "strictly between 0 and 1")
         if self.chunk is not None:
             require_count("chunk", self.chunk, 1)
+        if self.network not in ("auto", *IMAGE_NETWORKS):
+            raise InvalidValue("network", self.network, f"one of auto, {', '.join(IMAGE_NETWORKS)}")
+        require_count("maps", self.maps, 1)
+        require_count("latent", self.latent, 1)
+
+    def spec_for(self, spec: GeneratorSpec) -> GeneratorSpec:
+        """The student's network for such images."""
+        small = min(spec.height, spec.width) < _SMALL
+        network = ("dense" if small else "residual") if self.network == "auto" else self.network
+        return replace(spec, network=network, maps=self.maps, latent=self.latent)
+
+    def quick(self) -> dict[str, Any]:
+        """Changes for a try-out: a smaller network, fewer steps and frequencies."""
+        return {
+            "network": "auto" if self.network == "auto" else self.network,
+            "maps": min(self.maps, 32),
+            "matching.steps": min(self.matching.steps, 300),
+            "rematching.steps": min(self.rematching.steps, 200),
+            "first.frequencies": min(self.first.frequencies, 2000),
+        }
 
 
 def train_by_embedding(

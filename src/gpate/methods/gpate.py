@@ -1,4 +1,4 @@
-"""G-PATE as an estimator: fit on private records, release a generator, sample without end.
+"""The estimator: fit on private records, release a generator, sample without end.
 
     >>> model = GPATE(epsilon=1.0, delta=1e-5)
     >>> sorted(model.get_params())[:4]
@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
@@ -31,6 +31,8 @@ from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive, noise_named
 from gpate.datasets import DATASETS
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import recipes
+from gpate.methods.embedding import train_by_embedding
+from gpate.methods.marginals import train_by_marginals
 from gpate.methods.material import Encoding, encode_records, fingerprint_of, read_records, schema_for, source_of
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
@@ -42,7 +44,7 @@ from gpate.private.sources import PrivateRecords
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec
+from gpate.student import Spec
 
 
 class NotFittedError(GpateError, AttributeError, ValueError):
@@ -80,7 +82,8 @@ class GPATE:
     Args:
         epsilon: the whole budget.
         delta: well below one over the number of records.
-        recipe: a name in `gpate.methods.recipes.RECIPES`; `paper` takes the paper's numbers for the data set and epsilon.
+        recipe: `default`, what measured best for this kind of records; `paper`, the paper's numbers for the data set and
+            epsilon; or another name in `gpate.methods.recipes.RECIPES`.
         settings: changes to the recipe, by name.
         noise: `exact`, or `fast` for experiments (stamped not for release).
         noise_seed: with fast noise only, to repeat an experiment.
@@ -94,7 +97,7 @@ class GPATE:
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
-        recipe: str = "paper",
+        recipe: str = "default",
         settings: Mapping[str, Any] | None = None,
         noise: str = "exact",
         noise_seed: int | None = None,
@@ -160,14 +163,14 @@ class GPATE:
         """
         name = data if isinstance(data, str) and data in DATASETS else None
         public = schema_for(schema, name, target)
-        settings = self._settings(name)
+        settings = self._settings(name, public.kind)
         noise = noise_named(self.noise, seed=self.noise_seed)
         streams = Streams(self.seed)
-        epsilon = float("inf") if settings.mechanism.noiseless else self.epsilon
-        pure = settings.mechanism.counts_epsilon
-        budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.mechanism.accountant)
+        epsilon = float("inf") if settings.noiseless else self.epsilon
+        pure = settings.pure
+        budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
         records = read_records(data, labels, public)
-        encoded = encode_records(records, public, settings.training.latent)
+        encoded = encode_records(records, public, settings.latent)
         recipes.check_room(settings, budget=budget, dims=encoded.spec.dims)
         folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         key = new_key()
@@ -229,7 +232,7 @@ class GPATE:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
             )
-        encoded = encode_records(records, public, settings.training.latent)
+        encoded = encode_records(records, public, settings.latent)
         budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
         model = cls(
             epsilon=budget.epsilon,
@@ -254,8 +257,8 @@ class GPATE:
             )
         return model
 
-    def _settings(self, name: str | None) -> Settings:
-        settings = recipes.resolve(self.recipe, dataset=name, epsilon=self.epsilon)
+    def _settings(self, name: str | None, kind: str) -> Settings:
+        settings = recipes.resolve(self.recipe, kind=kind, dataset=name, epsilon=self.epsilon)
         if self.quick:
             settings = recipes.quick(settings)
         settings = settings.changed(
@@ -279,49 +282,37 @@ class GPATE:
         on_warning: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
-        features, labels, spec, outside = encoded
-        share = settings.mechanism.outside_share
-        if outside is not None and share and math.isfinite(gate.budget.epsilon):
-            for warning in _outside_domain(outside, schema, share, gate, folder):
-                on_warning(warning)
-        shares = None
-        if settings.mechanism.counts_epsilon:
-            counts = _class_counts(labels, spec, settings, gate, folder)
-            shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
-            settings, warnings = recipes.scaled(
-                settings, records=float(counts.sum()), budget=gate.budget, dims=spec.dims
-            )
-            for warning in warnings:
-                on_warning(warning)
-        teachers = settings.mechanism.teachers
-        assert teachers is not None
-        partition = Partition.from_hashes(hash_rows(records.content(), key=key), teachers=teachers)
-        material = Material(features=features, labels=labels, partition=partition)
+        job = Job(
+            records=records,
+            encoded=encoded,
+            schema=schema,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=streams,
+            key=key,
+            on_progress=on_progress,
+            on_warning=on_warning,
+            stop=stop,
+        )
+        _tell_outside_domain(job)
         with _matmul_precision("high"):
-            student = train_student(
-                material,
-                spec=spec,
-                shares=shares,
-                settings=settings,
-                gate=gate,
-                folder=folder,
-                streams=streams,
-                on_progress=on_progress,
-                stop=stop,
-            )
+            fitted = _TRAIN[settings.method](job)
         write_release(
             folder.release,
-            spec=spec,
-            weights={name: tensor.detach().cpu().contiguous() for name, tensor in student.network.state_dict().items()},
-            shares=student.shares.tolist(),
+            spec=fitted.spec,
+            weights={
+                name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()
+            },
+            shares=fitted.shares.tolist(),
             schema=schema,
             ledger=gate.ledger,
-            settings=settings.to_json(),
+            settings=fitted.settings.to_json(),
             not_for_release=gate.not_for_release,
         )
         (folder.private / "checkpoint.safetensors").unlink(missing_ok=True)
         self.run_ = folder.path
-        self.settings_ = settings
+        self.settings_ = fitted.settings
         self.release_ = Release.load(folder.release)
 
     # --- after fitting -------------------------------------------------------------------------------------------------
@@ -379,32 +370,130 @@ class GPATE:
         return model
 
 
-def _outside_domain(
-    outside: Sensitive[Tensor], schema: TableSchema | ImageSchema, share: float, gate: Gate, folder: RunFolder
-) -> list[str]:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Job:
+    """One run: the private records, what was asked for, and whom to tell."""
+
+    records: PrivateRecords
+    encoded: Encoding
+    schema: TableSchema | ImageSchema
+    settings: Settings
+    gate: Gate
+    folder: RunFolder
+    streams: Streams
+    key: bytes
+    on_progress: Callable[[Progress], None]
+    on_warning: Callable[[str], None]
+    stop: Callable[[], bool]
+
+
+class Fitted(NamedTuple):
+    """What a method gives back: all of it public."""
+
+    generator: nn.Module
+    spec: Spec
+    shares: np.ndarray
+    settings: Settings
+
+
+def _by_votes(job: Job) -> Fitted:
+    """The paper: teachers vote."""
+    settings, spec, shares = job.settings, job.encoded.spec, None
+    if settings.mechanism.counts_epsilon:
+        counts = _class_counts(job)
+        shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
+        settings, warnings = recipes.scaled(
+            settings, records=float(counts.sum()), budget=job.gate.budget, dims=spec.dims
+        )
+        for warning in warnings:
+            job.on_warning(warning)
+    teachers = settings.mechanism.teachers
+    assert teachers is not None
+    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=teachers)
+    student = train_student(
+        Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition),
+        spec=spec,
+        shares=shares,
+        settings=settings,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        on_progress=job.on_progress,
+        stop=job.stop,
+    )
+    return Fitted(student.network, spec, student.shares, settings)
+
+
+def _by_embedding(job: Job) -> Fitted:
+    """Records vote through public feature maps; the student matches what they said."""
+    spec = job.settings.embedding.spec_for(job.encoded.spec)
+    student, shares = train_by_embedding(
+        job.encoded.features,
+        job.encoded.labels,
+        spec=spec,
+        settings=job.settings.embedding,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        device=chosen_device(job.settings.speed.device),
+        on_progress=job.on_progress,
+        on_warning=job.on_warning,
+        stop=job.stop,
+    )
+    return Fitted(student.network, spec, shares, job.settings)
+
+
+def _by_marginals(job: Job) -> Fitted:
+    """Records vote through tables of counts; a mixture of products is fitted to them."""
+    assert isinstance(job.schema, TableSchema)
+    mixture, shares = train_by_marginals(
+        job.encoded.features,
+        job.encoded.labels,
+        schema=job.schema,
+        settings=job.settings.marginals,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        on_progress=job.on_progress,
+        on_warning=job.on_warning,
+        stop=job.stop,
+    )
+    return Fitted(mixture, mixture.spec, shares, job.settings)
+
+
+_TRAIN: dict[str, Callable[[Job], Fitted]] = {
+    "votes": _by_votes,
+    "embedding": _by_embedding,
+    "marginals": _by_marginals,
+}
+
+
+def _tell_outside_domain(job: Job) -> None:
     """Tells, with noise, where many values did not fit the declared domain. Paid for once."""
-    assert isinstance(schema, TableSchema)
-    if folder.has("outside.json"):
-        return []
-    columns = len(schema.columns)
+    outside, share, gate = job.encoded.outside, job.settings.outside_share, job.gate
+    if outside is None or not share or not math.isfinite(gate.budget.epsilon) or job.folder.has("outside.json"):
+        return
+    assert isinstance(job.schema, TableSchema)
+    columns = len(job.schema.columns)
     whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
     sigma = math.sqrt(columns / share) / whole
     counts = NoisyTally(sigma=sigma, properties=columns)(outside, gate).value
-    folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
-    return [
-        f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) lay outside the declared "
-        "domain and were clipped or mapped to its `other`. Mend: widen the schema if that matters."
-        for column, count in zip(schema.columns, counts, strict=True)
-        if count > 4 * sigma
-    ]
+    job.folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
+    for column, count in zip(job.schema.columns, counts, strict=True):
+        if count > 4 * sigma:
+            job.on_warning(
+                f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) lay outside the "
+                "declared domain and were clipped or mapped to its `other`. Mend: widen the schema if that matters."
+            )
 
 
-def _class_counts(labels: Tensor, spec: GeneratorSpec, settings: Settings, gate: Gate, folder: RunFolder) -> np.ndarray:
+def _class_counts(job: Job) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
-    if folder.has("counts.json"):
-        return np.array(folder.read_json("counts.json")["counts"])
-    counts = NoisyCounts(classes=spec.classes, epsilon=settings.mechanism.counts_epsilon)(Sensitive(labels), gate).value
-    folder.write_json("counts.json", {"counts": counts.tolist()})
+    if job.folder.has("counts.json"):
+        return np.array(job.folder.read_json("counts.json")["counts"])
+    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=job.settings.mechanism.counts_epsilon)
+    counts = mechanism(Sensitive(job.encoded.labels), job.gate).value
+    job.folder.write_json("counts.json", {"counts": counts.tolist()})
     return counts
 
 

@@ -32,8 +32,8 @@ from gpate.accounting.search import smallest
 from gpate.boundary import Gate, Grouped, NoisyBlocks, NoisyCounts, Released, Sensitive, Tables
 from gpate.errors import InvalidValue, require_count, require_probability
 from gpate.features.marginals import TableCells, grouped, projected
-from gpate.methods.run import RunFolder
 from gpate.methods.progress import Interrupted, Progress
+from gpate.methods.run import RunFolder
 from gpate.schema import TableSchema
 from gpate.streams import Streams
 from gpate.student.mixture import ColumnSpec, Fitting, Measured, Mixture, MixtureSpec, fit_tables

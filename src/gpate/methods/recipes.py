@@ -1,10 +1,14 @@
 """Recipes: named sets of settings, each stating where its numbers are from.
 
-Settings fall in three groups: what defines the mechanism, what defines student and teachers, and what only affects
-speed. `resolve` finds the recipe for a data set and epsilon; `Settings.changed` applies `--set key=value`.
+A recipe belongs to one of three methods: `votes` (teachers vote, the paper's), `embedding` (records vote through public
+feature maps: images) and `marginals` (records vote through tables of counts: tables). Settings fall in groups: what
+defines mechanism and student, by method, and what only affects speed. `resolve` finds the recipe for a data set and
+epsilon; `Settings.changed` applies `--set key=value`.
 
-    >>> resolve("paper", dataset="mnist", epsilon=1.0).mechanism.teachers
+    >>> resolve("paper", kind="image", dataset="mnist", epsilon=1.0).mechanism.teachers
     4000
+    >>> resolve("default", kind="table", dataset=None, epsilon=1.0).method
+    'marginals'
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from typing import Any
 from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
 from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
+from gpate.methods.embedding import Embedding
+from gpate.methods.marginals import Marginals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +120,14 @@ class Speed:
     checkpoint_seconds: float = 300.0
 
 
+METHODS: dict[str, tuple[str, ...]] = {
+    "votes": ("mechanism", "training", "speed"),
+    "embedding": ("embedding", "speed"),
+    "marginals": ("marginals", "speed"),
+}
+"""Methods, and the groups of settings that each has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """A recipe: all settings of a run, by name.
@@ -121,43 +135,102 @@ class Settings:
     Attributes:
         recipe: its name.
         source: where its numbers are from.
-        mechanism: what the guarantee depends on.
-        training: student and teachers.
+        method: one of METHODS; the groups of other methods mean nothing.
+        mechanism: of votes: what the guarantee depends on.
+        training: of votes: student and teachers.
+        embedding: of embedding.
+        marginals: of marginals.
         speed: nothing but speed.
     """
 
     recipe: str
     source: str
+    method: str = "votes"
     mechanism: Mechanism = field(default_factory=Mechanism)
     training: Training = field(default_factory=Training)
+    embedding: Embedding = field(default_factory=Embedding)
+    marginals: Marginals = field(default_factory=Marginals)
     speed: Speed = field(default_factory=Speed)
 
+    @property
+    def noiseless(self) -> bool:
+        """Whether epsilon is infinite."""
+        return self.method == "votes" and self.mechanism.noiseless
+
+    @property
+    def pure(self) -> float:
+        """Pure epsilon to be set aside, for the paper's class counts."""
+        return self.mechanism.counts_epsilon if self.method == "votes" else 0.0
+
+    @property
+    def accountant(self) -> str:
+        """Decides when the budget is spent."""
+        return self.mechanism.accountant if self.method == "votes" else "auto"
+
+    @property
+    def outside_share(self) -> float:
+        """Of the budget, for telling how many values of a table lay outside the declared domain."""
+        return self.marginals.outside_share if self.method == "marginals" else self.mechanism.outside_share
+
+    @property
+    def latent(self) -> int:
+        """Length of the student's latent vector."""
+        return self.training.latent if self.method == "votes" else self.embedding.latent
+
     def changed(self, changes: Mapping[str, Any]) -> Settings:
-        """With some settings changed by their name; a text is read as JSON where it is JSON."""
-        groups: dict[str, dict[str, Any]] = {"mechanism": {}, "training": {}, "speed": {}}
-        known = {f.name: group for group in groups for f in dataclasses.fields(getattr(self, group))}
+        """With some settings changed by their name; a text is read as JSON where it is JSON.
+
+        A setting inside a setting is named with a dot: `matching.steps`.
+        """
+        new: dict[str, Any] = {}
         for name, value in changes.items():
-            if name not in known:
-                raise InvalidValue("setting", name, f"one of {', '.join(known)}")
-            groups[known[name]][name] = _read(value) if isinstance(value, str) else value
-        new = {group: dataclasses.replace(getattr(self, group), **values) for group, values in groups.items()}
+            group = self._group_of(name)
+            given = _read(value) if isinstance(value, str) else value
+            new[group] = _with(new.get(group, getattr(self, group)), name.split("."), given, name)
         name = self.recipe + (", changed" if changes and not self.recipe.endswith("changed") else "")
         return dataclasses.replace(self, recipe=name, **new)
 
+    def _group_of(self, name: str) -> str:
+        known = {f.name: group for group in METHODS[self.method] for f in dataclasses.fields(getattr(self, group))}
+        if name.partition(".")[0] not in known:
+            raise InvalidValue("setting", name, f"one of {', '.join(known)}")
+        return known[name.partition(".")[0]]
+
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return dataclasses.asdict(self)
+        """Plain data: the method's own groups."""
+        groups = {group: dataclasses.asdict(getattr(self, group)) for group in METHODS[self.method]}
+        return {"recipe": self.recipe, "source": self.source, "method": self.method, **groups}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
-        return cls(
-            recipe=data["recipe"],
-            source=data["source"],
-            mechanism=Mechanism(**data["mechanism"]),
-            training=Training(**data["training"]),
-            speed=Speed(**data["speed"]),
+        plain = cls(recipe=data["recipe"], source=data["source"], method=data["method"])
+        groups = {group: _from_plain(getattr(plain, group), data[group]) for group in METHODS[plain.method]}
+        return dataclasses.replace(plain, **groups)
+
+
+def _with(settings: Any, path: list[str], value: Any, name: str) -> Any:
+    """A frozen dataclass with one field, or one inside a field, replaced."""
+    first, rest = path[0], path[1:]
+    fields = [f.name for f in dataclasses.fields(settings)] if dataclasses.is_dataclass(settings) else []
+    if first not in fields:
+        raise InvalidValue("setting", name, f"one of {', '.join(fields)} after its dot" if fields else "without a dot")
+    if rest:
+        value = _with(getattr(settings, first), rest, value, name)
+    elif dataclasses.is_dataclass(getattr(settings, first)):
+        raise InvalidValue(
+            "setting", name, f"named in full, e.g. {name}.{dataclasses.fields(getattr(settings, first))[0].name}"
         )
+    return dataclasses.replace(settings, **{first: value})
+
+
+def _from_plain(model: Any, data: Mapping[str, Any]) -> Any:
+    """A dataclass like `model` from plain data, dataclasses within it included."""
+    values = {
+        name: _from_plain(getattr(model, name), value) if dataclasses.is_dataclass(getattr(model, name)) else value
+        for name, value in data.items()
+    }
+    return dataclasses.replace(model, **values)
 
 
 def _read(text: str) -> Any:
@@ -205,6 +278,16 @@ RECIPES: dict[str, Settings] = {
             mechanism=Mechanism(teachers=None, counts_epsilon=0.01),
         ),
         Settings(
+            recipe="default-images",
+            source="docs/research-log.md, section Images",
+            method="embedding",
+        ),
+        Settings(
+            recipe="default-tables",
+            source="docs/research-log.md, section Tables",
+            method="marginals",
+        ),
+        Settings(
             recipe="nonprivate",
             source="G-PATE appendix C: 10 teachers and no noise",
             mechanism=Mechanism(teachers=10, samples=64, noiseless=True),
@@ -218,19 +301,26 @@ _FEWEST = 30
 """Iterations that a scaled recipe makes room for."""
 
 
-def resolve(recipe: str, *, dataset: str | None, epsilon: float) -> Settings:
-    """The settings for a recipe's name; `paper` picks the paper's own numbers where it has any.
+def resolve(recipe: str, *, kind: str, dataset: str | None, epsilon: float) -> Settings:
+    """The settings for a recipe's name; `default` and `paper` pick what suits the data.
 
     Args:
-        recipe: a name in RECIPES.
+        recipe: a name in RECIPES, or `default`.
+        kind: of the records: `image` or `table`.
         dataset: a benchmark set's name, if it is one.
         epsilon: the whole budget; the paper has numbers for 1 and 10, and the nearer ones are taken. Where it has none for
             the data set, class counts get the paper's share of it, one hundredth.
     """
-    if recipe not in RECIPES:
-        raise InvalidValue("recipe", recipe, f"one of {', '.join(RECIPES)}")
+    if recipe not in ("default", *RECIPES):
+        raise InvalidValue("recipe", recipe, f"one of default, {', '.join(RECIPES)}")
+    if recipe == "default":
+        return RECIPES[f"default-{kind}s"]
     if recipe != "paper":
-        return RECIPES[recipe]
+        named = RECIPES[recipe]
+        suits = {"embedding": "image", "marginals": "table"}.get(named.method, kind)
+        if suits != kind:
+            raise InvalidValue("recipe", recipe, f"for a {kind}", f"This one is for a {suits}: take `default`.")
+        return named
     family = None
     if dataset is not None:
         family = "celeba" if dataset.startswith("celeba") else _FAMILIES.get(dataset)
@@ -280,6 +370,8 @@ def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> 
 def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
     """Raises if the budget does not buy a single iteration: what it would release is a generator that learnt nothing."""
     mechanism = settings.mechanism
+    if settings.method != "votes":
+        return
     if mechanism.noiseless or mechanism.teachers is None:  # nothing to buy, or the noise is still to be chosen
         return
     if not budget.allows(mechanism.iteration(dims)):
@@ -292,7 +384,11 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
 
 
 def quick(settings: Settings) -> Settings:
-    """A try-out: few iterations, few samples. Same guarantee, less of everything."""
+    """A try-out: less of everything that takes time. The guarantee is the same."""
+    if settings.method == "marginals":
+        return settings.changed({"restarts": 2, "steps": 300})
+    if settings.method == "embedding":
+        return settings.changed(settings.embedding.quick())
     changes: dict[str, Any] = {
         "iterations": min(20, settings.training.iterations or 20),
         "samples": min(8, settings.mechanism.samples),
@@ -305,15 +401,17 @@ def quick(settings: Settings) -> Settings:
 def check(settings: Settings) -> None:
     """Raises for settings that no run could have."""
     mechanism, training, speed = settings.mechanism, settings.training, settings.speed
+    if speed.chunk is not None:
+        require_count("chunk", speed.chunk, 1)
+    if speed.checkpoint_seconds != 0:
+        require_positive("checkpoint_seconds", speed.checkpoint_seconds)
+    if settings.method != "votes":  # the others check themselves
+        return
     for name, value in (("noiseless", mechanism.noiseless), ("saturating", training.saturating)):
         if not isinstance(value, bool):
             raise InvalidValue(name, value, "true or false")
     if training.teacher not in ("paper", "official"):
         raise InvalidValue("teacher", training.teacher, "'paper' or 'official'")
-    if speed.chunk is not None:
-        require_count("chunk", speed.chunk, 1)
-    if speed.checkpoint_seconds != 0:
-        require_positive("checkpoint_seconds", speed.checkpoint_seconds)
     if not isinstance(mechanism.outside_share, int | float) or not 0.0 <= mechanism.outside_share < 0.5:
         raise InvalidValue("outside_share", mechanism.outside_share, "at least 0 and below 0.5")
     require_count("samples", mechanism.samples, 2, "Batch normalisation needs two records.")

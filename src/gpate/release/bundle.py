@@ -25,14 +25,14 @@ from gpate.release import files
 from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
 from gpate.release.generator import Config, fit_problems, shortened, weights_to_bytes
 from gpate.schema import ImageSchema, TableSchema
-from gpate.student import GeneratorSpec
+from gpate.student import Spec
 from gpate.version import __version__
 
 
 def write_release(
     folder: str | os.PathLike[str],
     *,
-    spec: GeneratorSpec,
+    spec: Spec,
     weights: Mapping[str, Tensor],
     shares: Sequence[float],
     schema: TableSchema | ImageSchema,

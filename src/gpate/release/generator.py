@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
@@ -21,7 +21,7 @@ from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVers
 from gpate.release import files
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
-from gpate.student import GeneratorSpec, build_generator
+from gpate.student import MixtureSpec, Spec, build_generator, spec_from_json, spec_to_json
 
 CONFIG_VERSION = 1
 _SHARES_TOLERANCE = 1e-6
@@ -37,7 +37,7 @@ class Config:
         settings: the recipe, as its method wrote it. Public.
     """
 
-    spec: GeneratorSpec
+    spec: Spec
     shares: tuple[float, ...]
     settings: Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class Config:
         """The file."""
         content = {
             "gpate_config": CONFIG_VERSION,
-            "generator": self.spec.to_json(),
+            "generator": spec_to_json(self.spec),
             "shares": self.shares,
             "settings": self.settings,
         }
@@ -61,11 +61,10 @@ class Config:
                 f"{files.CONFIG} is of version {version}; this gpate reads up to {CONFIG_VERSION}. Mend: upgrade gpate."
             )
         try:
-            spec = data["generator"]
-            if set(spec) != {field.name for field in fields(GeneratorSpec)} or not isinstance(data["settings"], dict):
+            if not isinstance(data["generator"], dict) or not isinstance(data["settings"], dict):
                 raise KeyError
             shares = tuple(float(share) for share in data["shares"])
-            return cls(spec=GeneratorSpec(**spec), shares=shares, settings=data["settings"])
+            return cls(spec=spec_from_json(data["generator"]), shares=shares, settings=data["settings"])
         except (KeyError, TypeError, ValueError, GpateError) as problem:
             raise ReleaseCorrupt(f"{files.CONFIG} does not describe a generator: {problem}") from problem
 
@@ -73,31 +72,54 @@ class Config:
 def fit_problems(config: Config, schema: TableSchema | ImageSchema) -> list[str]:
     """Where spec, shares and schema contradict each other. Empty if they agree."""
     spec, shares = config.spec, config.shares
-    expected: dict[str, object] = {"kind": schema.kind, "classes": max(1, len(schema.classes))}
-    if isinstance(schema, ImageSchema):
-        expected |= {"channels": schema.channels, "height": schema.height, "width": schema.width, "softmax": ()}
-    else:
-        codec = TableCodec(schema)
-        onehot = tuple((block.start, block.stop) for block in codec.blocks if block.kind == "onehot")
-        expected |= {"channels": 1, "height": 1, "width": codec.width, "softmax": onehot}
-    problems = [
-        f"the generator's {name} is {getattr(spec, name)!r}, the schema's {value!r}"
-        for name, value in expected.items()
-        if getattr(spec, name) != value
-    ]
+    problems = _layout_problems(spec, schema)
+    if spec.classes != max(1, len(schema.classes)):
+        problems.append(f"the generator has {spec.classes} classes, the schema {max(1, len(schema.classes))}")
     valid = all(math.isfinite(share) and share >= 0 for share in shares)
     if len(shares) != spec.classes or not valid or abs(math.fsum(shares) - 1) > _SHARES_TOLERANCE:
         problems.append(f"class shares must be {spec.classes} numbers that sum to 1, and are {list(shares)}")
     return problems
 
 
-def _skeleton(spec: GeneratorSpec) -> nn.Module:
+def _layout_problems(spec: Spec, schema: TableSchema | ImageSchema) -> list[str]:
+    """Where the records that the generator makes are not laid out as the schema's are."""
+    if isinstance(schema, ImageSchema):
+        expected: dict[str, object] = {
+            "kind": "image",
+            "channels": schema.channels,
+            "height": schema.height,
+            "width": schema.width,
+            "softmax": (),
+        }
+    else:
+        codec = TableCodec(schema)
+        if isinstance(spec, MixtureSpec):
+            found = [(c.kind, c.start, c.cells if c.kind == "onehot" else None) for c in spec.columns]
+            wanted = [
+                (b.kind, b.start, b.size if b.kind == "onehot" else None) for b in codec.blocks if b.kind != "missing"
+            ]
+            gaps = {block.start - 1 for block in codec.blocks if block.kind == "missing"}
+            agree = all(c.kind == "onehot" or c.missing == (c.start in gaps) for c in spec.columns)
+            same = spec.width == codec.width and found == wanted and agree
+            return [] if same else ["the mixture's columns are not the schema's"]
+        onehot = tuple((block.start, block.stop) for block in codec.blocks if block.kind == "onehot")
+        expected = {"kind": "table", "channels": 1, "height": 1, "width": codec.width, "softmax": onehot}
+    if isinstance(spec, MixtureSpec):
+        return [f"the generator is a mixture of columns, the schema is of a {schema.kind}"]
+    return [
+        f"the generator's {name} is {getattr(spec, name)!r}, the schema's {value!r}"
+        for name, value in expected.items()
+        if getattr(spec, name) != value
+    ]
+
+
+def _skeleton(spec: Spec) -> nn.Module:
     """The network without memory for its weights, and without a draw from torch's global stream."""
     with torch.device("meta"):
         return build_generator(spec)
 
 
-def weight_problems(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> list[str]:
+def weight_problems(spec: Spec, weights: Mapping[str, Tensor]) -> list[str]:
     """Names, shapes and types that are not those of the spec's network. Empty if all are."""
     try:
         expected = _skeleton(spec).state_dict()
@@ -114,12 +136,31 @@ def weight_problems(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> list[
     return problems
 
 
+def mixture_problems(spec: MixtureSpec, weights: Mapping[str, Tensor]) -> list[str]:
+    """Numbers that no mixture has: shares below zero or all zero, cells without a group, ends out of order."""
+    problems = []
+    for c, sizes in enumerate(spec.groups):
+        for name in ("weights", "tables", "inside"):
+            if bool((weights[f"{c}.{name}"] < 0).any()):
+                problems.append(f"{c}.{name} holds a negative share")
+        parts = torch.split(weights[f"{c}.tables"], list(sizes), 1) if sizes else ()
+        if not all(bool((part.sum(1) > 0).all()) for part in (weights[f"{c}.weights"][None], *parts)):
+            problems.append(f"class {c} has shares that are all zero")
+        own = torch.split(weights[f"{c}.group_of"], [column.cells for column in spec.columns])
+        if any(sorted(set(groups.tolist())) != list(range(size)) for groups, size in zip(own, sizes, strict=True)):
+            problems.append(f"{c}.group_of does not put every cell into a group")
+    low, high = weights["low"], weights["high"]
+    if not bool(((low >= 0) & (low <= high) & (high <= 1)).all()):
+        problems.append("low and high are not the ends of cells")
+    return problems
+
+
 def infinite_weights(weights: Mapping[str, Tensor]) -> list[str]:
     """Names of tensors that hold NaN or infinity."""
     return [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
 
 
-def weights_to_bytes(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> bytes:
+def weights_to_bytes(spec: Spec, weights: Mapping[str, Tensor]) -> bytes:
     """The file of the weights.
 
     Raises:
@@ -145,10 +186,12 @@ def weights_from_bytes(content: bytes) -> dict[str, Tensor]:
         raise ReleaseCorrupt(f"{files.WEIGHTS} is not a safetensors file that torch can read.") from problem
 
 
-def network_from(spec: GeneratorSpec, weights: Mapping[str, Tensor]) -> nn.Module:
+def network_from(spec: Spec, weights: Mapping[str, Tensor]) -> nn.Module:
     """The generator, ready to make records."""
     if problems := weight_problems(spec, weights):
         raise ReleaseCorrupt(f"{files.WEIGHTS} does not fit {files.CONFIG}: {shortened(problems)}.")
+    if isinstance(spec, MixtureSpec) and (problems := mixture_problems(spec, weights)):
+        raise ReleaseCorrupt(f"{files.WEIGHTS} holds no mixture that could be drawn from: {shortened(problems)}.")
     network = _skeleton(spec)
     network.load_state_dict(dict(weights), assign=True)
     return network.requires_grad_(False).eval()

@@ -33,7 +33,7 @@ from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec
+from gpate.student import Spec, draw
 
 Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
 """Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
@@ -71,7 +71,7 @@ class Release:
         self.folder = folder
         self.certificate = certificate
         self.schema = schema
-        self.spec: GeneratorSpec = config.spec
+        self.spec: Spec = config.spec
         self.settings = config.settings
         self.shares = config.shares
         self._network = network
@@ -165,10 +165,8 @@ class Release:
     @torch.no_grad()
     def _block(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Any:
         """One whole block: always the same computation, so that a record does not depend on how many are wanted."""
-        stream = streams.torch("sample-latent", number)
-        latents = torch.rand(self.block, self.spec.latent, generator=stream) * 2 - 1
         labels = self._labels(number, label, streams, balanced)
-        features = self._network(latents, labels)
+        features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
         if self._table is not None:
             given = labels if self.schema.classes else None
             return self._table.decode(features, given, generator=streams.torch("sample-values", number))

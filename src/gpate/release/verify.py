@@ -27,10 +27,12 @@ from gpate.release.generator import (
     Config,
     fit_problems,
     infinite_weights,
+    mixture_problems,
     shortened,
     weight_problems,
     weights_from_bytes,
 )
+from gpate.student import MixtureSpec, Spec
 
 ROUNDING = 1e-9
 """How far, relatively, epsilon may differ between two machines: their last digits do, their claims do not."""
@@ -212,7 +214,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     config = rows.attempt(
         "config",
         lambda: Config.from_bytes(_there(contents, files.CONFIG)),
-        lambda made: f"a {made.spec.kind} generator of {made.spec.classes} classes",
+        lambda made: f"{_named(made.spec)} of {made.spec.classes} classes",
     )
     if schema is None or config is None:
         rows.skipped(("generator fits schema",), "schema or config cannot be read")
@@ -230,9 +232,16 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
         rows.skipped(("weights", "weights finite"), "they cannot be read")
         return
     total = sum(tensor.numel() for tensor in weights.values())
-    rows.add("weights", weight_problems(config.spec, weights), f"names and shapes of the generator, {total:,} numbers")
+    problems = weight_problems(config.spec, weights)
+    if not problems and isinstance(config.spec, MixtureSpec):
+        problems = mixture_problems(config.spec, weights)
+    rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
     broken = [f"{name} holds NaN or infinity" for name in infinite_weights(weights)]
     rows.add("weights finite", broken, "every one")
+
+
+def _named(spec: Spec) -> str:
+    return "a mixture of products" if isinstance(spec, MixtureSpec) else f"a network for a {spec.kind}"
 
 
 def _there(contents: dict[str, bytes | None], name: str) -> bytes:

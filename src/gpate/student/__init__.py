@@ -1,6 +1,21 @@
-"""The student: generators that are trained on released signals only. Nothing here can see `gpate.private`."""
+"""The student: generators that are trained on released signals only. Nothing here can see `gpate.private`.
 
-from gpate.student.networks import GeneratorSpec, build_generator
+Two kinds behind one interface: networks (images, and tables after the paper), and mixtures of products (tables). A spec
+says which; `build_generator` makes it, `draw` makes records with it.
+"""
+
+from gpate.student.generators import Spec, build_generator, draw, spec_from_json, spec_to_json
+from gpate.student.mixture import MixtureSpec
+from gpate.student.networks import GeneratorSpec
 from gpate.student.student import Student
 
-__all__ = ["GeneratorSpec", "Student", "build_generator"]
+__all__ = [
+    "GeneratorSpec",
+    "MixtureSpec",
+    "Spec",
+    "Student",
+    "build_generator",
+    "draw",
+    "spec_from_json",
+    "spec_to_json",
+]

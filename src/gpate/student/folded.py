@@ -5,9 +5,9 @@ fold into the layer's weights, and what the label adds is a table with one entry
 is left are products whose sizes suit tensor cores. `half` computes them in bfloat16: images have 8 bits, too. Used for the
 teachers' fakes on a GPU, by the tens of thousands; nothing that is released is made with it.
 
-    >>> from gpate.student.networks import GeneratorSpec, build_generator
+    >>> from gpate.student.networks import GeneratorSpec, build_network
     >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
-    >>> network = build_generator(spec).eval()
+    >>> network = build_network(spec).eval()
     >>> folded = FoldedGenerator(network, network.state_dict(), dtype=torch.float32)
     >>> z, labels = torch.rand(4, spec.latent), torch.arange(4)
     >>> bool((folded(z, labels) - network(z, labels)).abs().max() < 1e-4)

@@ -4,7 +4,7 @@ The one-hot class label is concatenated to the input of every layer. Outputs lie
 numbers, a softmax over each one-hot block of a table.
 
     >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
-    >>> build_generator(spec)(torch.zeros(4, spec.latent), torch.zeros(4, dtype=torch.int64)).shape
+    >>> build_network(spec)(torch.zeros(4, spec.latent), torch.zeros(4, dtype=torch.int64)).shape
     torch.Size([4, 784])
 """
 
@@ -72,7 +72,7 @@ class GeneratorSpec:
         return asdict(self)
 
 
-def build_generator(spec: GeneratorSpec) -> nn.Module:
+def build_network(spec: GeneratorSpec) -> nn.Module:
     """The network for a spec: (latents [m, latent], labels [m]) -> records [m, dims] in [0, 1]."""
     if spec.kind == "table":
         return TableGenerator(spec)

@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from gpate.errors import InvalidValue
 from gpate.student.folded import FoldedGenerator
-from gpate.student.networks import GeneratorSpec, ImageGenerator, build_generator, initialise
+from gpate.student.networks import GeneratorSpec, ImageGenerator, build_network, initialise
 
 _REFRESH = 1024
 """Latents behind the normalisation statistics with which records are made."""
@@ -56,7 +56,7 @@ class Student:
     ) -> None:
         self.spec = spec
         self.device = torch.device(device)
-        self.network: nn.Module = build_generator(spec)
+        self.network: nn.Module = build_network(spec)
         initialise(self.network, init)
         self.network.to(self.device).train()
         self.restart(learning_rate)
