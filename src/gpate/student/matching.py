@@ -39,7 +39,8 @@ class Matching:
         decay: of the learning rate to zero: `cosine`, `linear` or `none`.
         average: memory of the moving average of the weights, as a share of the steps; 0 keeps the last weights.
         unbiased: whether squares of means are estimated without bias.
-        precision: of the student's network in training: `float32`, or `bfloat16` where the device is fast at it.
+        precision: of the student's network in training: `float32`, `bfloat16`, or `auto`: bfloat16 on a GPU. Feature maps
+            are computed in single precision always.
     """
 
     steps: int = 2000
@@ -48,7 +49,7 @@ class Matching:
     decay: str = "cosine"
     average: float = 0.05
     unbiased: bool = True
-    precision: str = "float32"
+    precision: str = "auto"
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps, 1)
@@ -56,8 +57,8 @@ class Matching:
         require_positive("learning_rate", self.learning_rate)
         if self.decay not in ("cosine", "linear", "none"):
             raise InvalidValue("decay", self.decay, "'cosine', 'linear' or 'none'")
-        if self.precision not in ("float32", "bfloat16"):
-            raise InvalidValue("precision", self.precision, "'float32' or 'bfloat16'")
+        if self.precision not in ("auto", "float32", "bfloat16"):
+            raise InvalidValue("precision", self.precision, "'auto', 'float32' or 'bfloat16'")
         if not 0.0 <= self.average < 1.0:
             raise InvalidValue("average", self.average, "at least 0 and below 1")
 
@@ -109,12 +110,16 @@ def match(
         (t.features, t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets
     ]
     student.restart(settings.learning_rate)
+    on_gpu = device.type == "cuda"
+    half = settings.precision == "bfloat16" or (settings.precision == "auto" and on_gpu)
+    if on_gpu:
+        student.network.to(memory_format=torch.channels_last)  # the order that tensor cores like
     average = _Average(student.network, settings)
     for step in range(settings.steps):
         for group in student.optimiser.param_groups:
             group["lr"] = settings.rate(step)
         z = student.latents(len(labels), streams.torch("match latents", round_, step, device=device))
-        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
             records = student.propose(z, labels)
         images = records.float().view(-1, spec.channels, spec.height, spec.width)
         loss = torch.stack(
