@@ -90,7 +90,7 @@ class Classifier:
         """Softmax over classes: float32 [n, classes], on the device."""
         return self._map(images, self.network).softmax(1)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _map(self, images: Images, function: Callable[[Tensor], Tensor]) -> Tensor:
         self.network.eval()
         parts = as_pixels(images, self.device).split(2048)

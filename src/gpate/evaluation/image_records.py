@@ -46,7 +46,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(train=3_000, test=2_000, epochs=2, seen=12_000, judge="cnn", points=2_000, queries=1_000)
+QUICK = Effort(train=2_000, test=1_000, epochs=2, seen=8_000, judge="cnn", points=1_000, queries=1_000)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

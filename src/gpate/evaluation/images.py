@@ -275,8 +275,8 @@ def _protocol(real: Real) -> Iterator[str]:
         "out chooses the epoch of `epoch by validation`. `legacy_best_epoch` is chosen on the test set, as in the paper: it is no result."
     )
     yield (
-        f"Quality is judged by a {real.judge_name} trained on real records (seed 0), against test records; `fid` is "
-        f"taken against training records. Precision, recall, density and coverage: {NEIGHBOURS} neighbours, at most {effort.points} records a side."
+        f"Quality is judged by a {real.judge_name} trained on real records (seed 0), against test records; `fid` is taken against "
+        f"training records. Precision, recall, density, coverage: {NEIGHBOURS} neighbours, at most {effort.points} records a side."
     )
     yield (
         f"Memorisation: pixels of at most {effort.queries} records; a copy differs from a training record by less than "

@@ -40,7 +40,7 @@ class Inception:
     network: torch.nn.Module
     device: torch.device
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def features(self, images: Images, *, batch: int = 256) -> Tensor:
         """float32 [n, 2048], on the device."""
         parts = as_pixels(images, self.device).split(batch if self.device.type == "cuda" else 16)
