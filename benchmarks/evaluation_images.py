@@ -39,6 +39,11 @@ def main() -> None:
     if chosen.device == "cuda":
         torch.zeros(1, device="cuda")  # starting CUDA is not part of the evaluation
     parts: list[dict[str, Any]] = []
+
+    def told(part: str, seconds: float) -> None:
+        parts.append({"part": part, "seconds": seconds})
+        print(f"{seconds:8.2f} s  {part}", flush=True)
+
     start = time.perf_counter()
     scores, notes = evaluate_images(
         lambda seed: (train.images, train.labels),
@@ -51,7 +56,7 @@ def main() -> None:
         device=chosen.device,
         cache=chosen.cache,
         inception=chosen.inception,
-        on_part=lambda part, seconds: parts.append({"part": part, "seconds": seconds}),
+        on_part=told,
     )
     total = time.perf_counter() - start
     uncached = sum(part["seconds"] for part in parts if part["part"].startswith("synthetic"))

@@ -30,8 +30,8 @@ COPY = 0.02
 EXCESS = 0.001
 """Share of copies beyond that among test records at which a set is called memorised (and three standard errors)."""
 
-NEARER = 0.1
-"""By how much more than half of a set may lie nearer to training than to test records before it is called memorised."""
+NEARER = 0.2
+"""Of `nearer_to_train`: above this (and four standard errors) a set is called memorised."""
 
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
@@ -72,7 +72,12 @@ class Real:
     @cached_property
     def test(self) -> Records:
         """The test records that are used."""
-        return self._test().some(self.effort.test, "test")
+        return self.all_test.some(self.effort.test, "test")
+
+    @cached_property
+    def all_test(self) -> Records:
+        """All of them."""
+        return self._test()
 
     @property
     def judge_name(self) -> str:
@@ -151,22 +156,27 @@ class Real:
             return "inception"
 
     def memorisation(self, records: Records) -> dict[str, float]:
-        """Whether records are nearer to training records than fresh ones are."""
+        """Whether records are nearer to training records than fresh ones are.
+
+        `nearer_to_train`: were a record drawn anew, its nearest neighbour among training and test records together would be
+        a training record with probability train / (train + test). The share beyond that, scaled: 0 then, 1 if all are. Unlike
+        a distance, it does not fall when images are merely blurred.
+        """
         queries, fresh = records.some(self.effort.queries, "queries").vectors(), self._test_to_train
         distances = self._difference(queries, self.train)
         usual, copies, expected = float(fresh.median()), self._copies(distances), self._copies(fresh)
         if usual == 0:
             raise NoValue("most test records are copies of training records")
-        size = min(len(self.train), len(self.test))
-        to_train, to_test = (self._difference(queries, s.some(size, "sides")) for s in (self.train, self.test))
-        nearer = float(((to_train < to_test).double() + 0.5 * (to_train == to_test).double()).mean())
+        to_test = self._difference(queries, self.all_test)
+        chance = len(self.train) / (len(self.train) + len(self.all_test))
+        share = float(torch.where(distances == to_test, chance, (distances < to_test).double()).mean())
+        nearer, spread = (share - chance) / (1 - chance), (chance / (1 - chance) / len(queries)) ** 0.5
         error = (expected * (1 - expected) * (1 / len(fresh) + 1 / len(queries))) ** 0.5
-        chance = 0.5 + max(NEARER, 2 / len(queries) ** 0.5)  # four standard errors of a fair coin
         return {
             "nn_distance_ratio": float(distances.median()) / usual,
             "copy_share": copies,
             "nearer_to_train": nearer,
-            "memorised": float(copies > expected + max(EXCESS, 3 * error) or nearer > chance),
+            "memorised": float(copies > expected + max(EXCESS, 3 * error) or nearer > max(NEARER, 4 * spread)),
         }
 
     def usual_copies(self) -> float:

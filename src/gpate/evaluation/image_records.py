@@ -25,7 +25,7 @@ class Effort:
         train: images that a classifier is trained on, at most.
         test: test images, at most.
         epochs: instead of a recipe's.
-        seen: images a classifier sees in training, at least; `cnn-strong`, whose images cost the most, half of that if quick.
+        seen: images a classifier sees in training, at least; `cnn-strong`, whose images cost the most, a third of that if quick.
         judge: the classifier whose features and probabilities measure quality.
         points: records on either side of precision, recall, density and coverage, at most.
         queries: records whose nearest neighbour is looked up, at most.
@@ -41,7 +41,7 @@ class Effort:
 
     def epochs_of(self, name: str, images: int) -> int:
         """Epochs of a classifier on so many images."""
-        seen = self.seen // 2 if self.epochs is not None and name == "cnn-strong" else self.seen
+        seen = self.seen // 3 if self.epochs is not None and name == "cnn-strong" else self.seen
         return usual_epochs(name, images, seen=seen, epochs=self.epochs)
 
 

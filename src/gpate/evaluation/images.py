@@ -285,5 +285,5 @@ def _protocol(real: Real) -> Iterator[str]:
     if effort is QUICK:
         yield (
             f"Quick mode: at most {effort.train} training and {effort.test} test images, about {effort.seen} images seen by each "
-            f"classifier (cnn-strong: half). Scores are lower than, and not to be compared with, those of the full mode."
+            f"classifier (cnn-strong: a third). Scores are lower than, and not to be compared with, those of the full mode."
         )

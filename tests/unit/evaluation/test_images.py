@@ -80,7 +80,7 @@ def test_fresh_real_records_are_at_the_ceiling_and_not_memorised() -> None:
     assert found["synthetic", "memorised", "pixels"].values == (0, 0)
     assert found["synthetic", "nn_distance_ratio", "pixels"].mean == pytest.approx(1, abs=0.15)
     assert found["synthetic", "copy_share", "pixels"].mean == 0
-    assert found["synthetic", "nearer_to_train", "pixels"].mean == pytest.approx(0.5, abs=0.12)
+    assert found["synthetic", "nearer_to_train", "pixels"].mean == pytest.approx(0, abs=0.33)  # 4 standard errors
     for metric in ("precision", "recall", "coverage"):
         assert found["synthetic", metric, "mlp"].mean > 0.75
     assert 1 < found["synthetic", "inception_score", "mlp"].mean <= 10
@@ -131,7 +131,31 @@ def test_copies_of_training_records_are_flagged(share: float) -> None:
     assert found["synthetic", "memorised", "pixels"].values == (1,)
     assert found["synthetic", "copy_share", "pixels"].mean == pytest.approx(share, abs=0.06)
     assert found["real", "copy_share", "pixels"].mean == 0
+    assert (found["synthetic", "nearer_to_train", "pixels"].mean == 1) == (share == 1)
     assert any("MEMORISED" in note for note in notes)
+
+
+def test_copies_that_were_changed_a_little_are_flagged_too() -> None:
+    """Training records with noise of a tenth of white: no copy is left, yet nearly all have a training record nearest."""
+    noise = np.random.default_rng(0).normal(0, 25, (HALF, 8, 8))
+    images = np.clip(TRAIN.images[:HALF] + noise, 0, 255).astype(np.uint8)
+    found, _ = evaluate(lambda seed: (images, TRAIN.labels[:HALF]))
+    assert found["synthetic", "copy_share", "pixels"].mean == 0
+    assert found["synthetic", "nearer_to_train", "pixels"].mean > 0.8
+    assert found["synthetic", "memorised", "pixels"].values == (1,)
+
+
+def test_blur_is_no_memorisation() -> None:
+    """Means of three fresh records of a class are nearer to everything, training and test records alike."""
+    images = np.concatenate(
+        [
+            FRESH[0][FRESH[1] == y][: 3 * (n := (FRESH[1] == y).sum() // 3)].reshape(n, 3, 8, 8).mean(1)
+            for y in range(10)
+        ]
+    ).astype(np.uint8)
+    found, _ = evaluate(lambda seed: (images, np.arange(len(images)) % 10))
+    assert found["synthetic", "nn_distance_ratio", "pixels"].mean < 0.97
+    assert found["synthetic", "memorised", "pixels"].values == (0,)
 
 
 def test_a_constant_generator_covers_nothing() -> None:
