@@ -16,7 +16,7 @@ computed carries the reason, and the others go on.
     >>> scores, notes = evaluate_images(
     ...     lambda seed: (train.images, train.labels), train=(train.images, train.labels), test=(test.images, test.labels),
     ...     schema=Schema.load(dataset("digits").schema_path), generator_seeds=[0], classifier_seeds=[0],
-    ...     quick=True, device="cpu", cache=None)  # doctest: +SKIP - half a minute
+    ...     quick=True, device="cpu", cache=None)  # doctest: +SKIP
     >>> next(s.mean for s in scores if s.metric == "memorised")  # doctest: +SKIP
     1.0
 """
