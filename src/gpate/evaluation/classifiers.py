@@ -186,9 +186,7 @@ def score(classifier: Classifier, train: Rows, test: Rows, setting: Setting) -> 
         return f"not computable, because {classifier.needs} is not installed"
     features = scaled(train, test) if classifier.scaled else (train.features, test.features)
     present, labels = np.unique(train.labels, return_inverse=True)  # libraries want numbers without gaps
-    own = Setting(
-        classes=len(present), rows=len(train), positive_weight=setting.positive_weight, seed=setting.seed
-    )
+    own = Setting(classes=len(present), rows=len(train), positive_weight=setting.positive_weight, seed=setting.seed)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the MLP's "not converged yet": epochs are fixed

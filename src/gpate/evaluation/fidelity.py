@@ -41,7 +41,7 @@ MOST_ROWS = 20_000
 
 _DENSE = 1_000_000
 
-DIRECTIONS: dict[str, bool] = {
+DIRECTIONS: dict[str, bool | None] = {
     "one-way distance": False,
     "two-way distance": False,
     "k-marginal score": True,
@@ -115,6 +115,19 @@ def total_variation(a: Codes, b: Codes, cells: int) -> float:
     return float(np.abs(p - q).sum() / 2)
 
 
+def table_distance(
+    a: Mapping[str, Codes], b: Mapping[str, Codes], sizes: Mapping[str, int], names: Iterable[str]
+) -> float:
+    """Total variation between the joint tables of some columns."""
+    cells = 1
+    joint_a: Any = 0
+    joint_b: Any = 0
+    for name in names:
+        joint_a, joint_b = joint_a * sizes[name] + a[name], joint_b * sizes[name] + b[name]
+        cells *= sizes[name]
+    return total_variation(joint_a, joint_b, cells)
+
+
 def association(a: Codes, b: Codes, size_a: int, size_b: int) -> float:
     """Cramer's V of two columns of bins; 0 if one of them is constant."""
     table = np.bincount(a * size_b + b, minlength=size_a * size_b).reshape(size_a, size_b).astype(np.float64)
@@ -134,14 +147,12 @@ def fidelity(judged: Columns, test: Columns, schema: TableSchema, *, seed: int =
     out: dict[str, float | str] = {}
     out["one-way distance"] = _mean((total_variation(a[x], b[x], sizes[x]) for x in a), "")
     out["two-way distance"] = _mean(
-        (total_variation(*(c[x] * sizes[y] + c[y] for c in (a, b)), sizes[x] * sizes[y]) for x, y in pairs),
-        "the table has fewer than two columns",
+        (table_distance(a, b, sizes, pair) for pair in pairs), "the table has fewer than two columns"
     )
     out["k-marginal score"] = _k_marginal(a, b, sizes)
     out["correlation difference"] = _correlation_difference(judged, test)
     differences = (
-        abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y]))
-        for x, y in pairs
+        abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y])) for x, y in pairs
     )
     out["association difference"] = _mean(differences, "the table has fewer than two columns")
     ranges = (_range_coverage(judged.numbers[x], test.numbers[x]) for x in test.numbers)
@@ -162,12 +173,7 @@ def _k_marginal(a: Mapping[str, Codes], b: Mapping[str, Codes], sizes: Mapping[s
     if len(triples) > TRIPLES:
         chosen = np.random.default_rng(0).choice(len(triples), TRIPLES, replace=False)
         triples = [triples[i] for i in sorted(chosen)]
-    distances = (
-        total_variation(
-            *((c[x] * sizes[y] + c[y]) * sizes[z] + c[z] for c in (a, b)), sizes[x] * sizes[y] * sizes[z]
-        )
-        for x, y, z in triples
-    )
+    distances = (table_distance(a, b, sizes, triple) for triple in triples)
     mean = _mean(distances, "the table has fewer than three columns")
     return mean if isinstance(mean, str) else 1.0 - mean
 

@@ -1,14 +1,16 @@
 """Whether a synthetic set repeats training records: distances to the nearest one.
 
-A check, not a guarantee: the guarantee is the release's epsilon. It finds gross faults, such as a generator that hands out its training data.
-Distances are Euclidean between encoded rows, where two different categories are as far apart as the two bounds of a number.
+A check, not a guarantee: the guarantee is the release's epsilon. It finds gross faults, such as a generator that hands
+out its training data. Distances are Euclidean between encoded rows, where two different categories are as far apart as
+the two bounds of a number.
 
-- **nearest neighbour ratio**: median distance from a synthetic record to the nearest training record, over the same from a
-  test record. About 1 for fresh records, 0 for copies.
-- **exact copies**: share of the synthetic records that are in the training set, to the codec's precision; for `real`, the share of test records.
-- **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set, both cut to one
-  size. A set that was made without looking at single records is as near to either: 0.5, whatever its quality.
-- **memorised**: 1 if, of records that are nearer to one of the two, or copies from one of the two, more belong to
+- **nearest neighbour ratio**: median distance from a synthetic record to the nearest training record, over the same from
+  a test record. About 1 for fresh records, 0 for copies.
+- **exact copies**: share of the synthetic records that are in the training set, to the codec's precision; for `real`,
+  share of the test records that are.
+- **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set,
+  both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
+- **memorised**: 1 if, of the records that are nearer to one of the two sets, or in one of them only, more belong to
   training than chance allows (4 standard deviations, and 5% of the records for distances or 0.2% for copies); else 0.
 """
 

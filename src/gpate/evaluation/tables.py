@@ -100,9 +100,7 @@ class Plan:
         if self.reason(judged, "accuracy") is None:
             for c in self.classifiers:
                 for seed in self.seeds_of(c):
-                    setting = Setting(
-                        classes=len(self.schema.classes), positive_weight=self.positive_weight, seed=seed
-                    )
+                    setting = Setting(classes=len(self.schema.classes), positive_weight=self.positive_weight, seed=seed)
                     out[f"{c.name}|{seed}"] = (_score, c.name, judged.rows, self.test.rows, setting)
         return out
 
@@ -203,7 +201,8 @@ def evaluate_table(
         for draw in draws
     ]
     scores = _utility(plan, drawn, "synthetic") + _utility(plan, real, "real")
-    for group, directions in (("fidelity", fid.DIRECTIONS), ("memorisation", mem.DIRECTIONS)):
+    groups: dict[Group, Mapping[str, bool | None]] = {"fidelity": fid.DIRECTIONS, "memorisation": mem.DIRECTIONS}
+    for group, directions in groups.items():
         for metric, larger in directions.items():
             scores.append(_whole(group, metric, larger, drawn, "synthetic"))
             if metric in kept[group]:
@@ -291,7 +290,7 @@ def _mean(values: Sequence[Value]) -> Value:
 
 
 def _whole(
-    group: Literal["fidelity", "memorisation"],
+    group: Group,
     metric: str,
     larger: bool | None,
     outcomes: Sequence[Outcome],
