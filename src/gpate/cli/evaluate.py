@@ -66,8 +66,7 @@ def evaluate(
     """Judges synthetic records against real ones. The scores are NOT private: keep them with the real records."""
     from gpate.cli.scores import show
     from gpate.datasets.files import cache_folder
-    from gpate.evaluation import evaluate as judge
-    from gpate.evaluation import evaluate_release
+    from gpate.evaluation import evaluate_records, evaluate_release
     from gpate.private.sources import read_source
 
     seeds = [
@@ -110,13 +109,13 @@ def evaluate(
                 on_progress=progress,
             )
         else:
-            found = judge(
+            found = evaluate_records(
                 _reader(source, asked.schema),
                 train=real_train,
                 test=real_test,
                 schema=asked.schema,
                 dataset=asked.dataset,
-                subject=str(source),
+                subject=source.name,
                 generator_seeds=(0,),
                 classifier_seeds=tuple(seeds[1]),
                 quick=quick,

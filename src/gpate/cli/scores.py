@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from gpate.cli.output import console
 from gpate.evaluation.results import Evaluation, Score
 
-TITLES = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "fid": "FID", "memorised": "memorised (1: yes)"}
+TITLES = {
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "f1": "F1",
+    "fid": "FID",
+}
 GROUPS = {
     "utility": "Utility: trained on the synthetic records, tested on real ones",
     "fidelity": "Fidelity: synthetic records against real test records",
@@ -19,29 +25,36 @@ GROUPS = {
 }
 
 
+WIDE = 108
+"""Columns of a terminal that has room for deviations."""
+
+
 def show(found: Evaluation) -> None:
     """Prints an evaluation for people."""
     console.print(f"\n[bold]{escape(found.subject)}[/] against [bold]{escape(found.dataset)}[/]", highlight=False)
     for line in _facts(found):
-        console.print(f"[dim]{escape(line)}[/]", highlight=False)
-    utility = [s for s in found.scores if s.group == "utility"]
-    if any(s.values for s in utility):
-        console.print()
-        console.print(_grid(utility, GROUPS["utility"]), highlight=False)
-    for group in ("fidelity", "quality", "memorisation"):
+        console.print(f"[dim]{escape(line)}[/]", highlight=False, soft_wrap=True)
+    synthetic = [s for s in found.scores if s.source == "synthetic"]
+    if not any(s.values for s in synthetic):
+        console.print(f"\n[bold red]No score at all[/]: {escape(next(iter(_reasons(synthetic)), ''))}", soft_wrap=True)
+        return
+    for group, title in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         if any(s.values for s in scores):
-            console.print()
-            console.print(_list(scores, GROUPS[group]), highlight=False)
+            _print(title, _grid(scores) if group == "utility" else _list(scores))
     _verdict(found)
     for reason, names in _reasons(found.scores).items():
         console.print(f"[yellow]{escape(', '.join(names))}[/]: {escape(reason)}", highlight=False, soft_wrap=True)
     for note in found.notes:
         if not note.startswith("MEMORISED"):
             console.print(f"[dim]Note: {escape(note)}[/]", highlight=False, soft_wrap=True)
-    console.print(
-        "[dim]These scores were computed from real records without noise: they are not private.[/]", highlight=False
-    )
+    caveat = "These scores were computed from real records without noise: they are not private."
+    console.print(f"[dim]{caveat}[/]", highlight=False, soft_wrap=True)
+
+
+def _print(title: str, table: Table) -> None:
+    console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+    console.print(table, highlight=False)
 
 
 def _facts(found: Evaluation) -> list[str]:
@@ -65,14 +78,15 @@ def _facts(found: Evaluation) -> list[str]:
 def _number(score: Score | None) -> str:
     if score is None or not score.values:
         return "-" if score is not None else ""
-    return f"{score.mean:.3f}" + (f" [dim]± {score.std:.3f}[/]" if len(score.values) > 1 else "")
+    spread = len(score.values) > 1 and console.width >= WIDE
+    return f"{score.mean:.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
 
 
-def _grid(scores: Sequence[Score], title: str) -> Table:
+def _grid(scores: Sequence[Score]) -> Table:
     """A row for each classifier, a pair of columns for each metric; means under their families."""
     metrics = list(dict.fromkeys(s.metric for s in scores))
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="", pad_edge=False)
-    table.add_column("")
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column("", no_wrap=True)
     for metric in metrics:
         table.add_column(TITLES.get(metric, metric), justify="right", header_style="bold", no_wrap=True)
         table.add_column("real", justify="right", style="green", header_style="green", no_wrap=True)
@@ -93,16 +107,16 @@ def _grid(scores: Sequence[Score], title: str) -> Table:
     return table
 
 
-def _list(scores: Sequence[Score], title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="", pad_edge=False)
+def _list(scores: Sequence[Score]) -> Table:
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
     table.add_column("")
     table.add_column("synthetic", justify="right", header_style="bold")
     table.add_column("real", justify="right", style="green", header_style="green")
     table.add_column("better", style="dim")
     for metric, subject in dict.fromkeys((s.metric, s.subject) for s in scores):
         sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
-        if not any(s.values for s in sides.values()):
-            continue
+        if metric == "memorised" or not any(s.values for s in sides.values()):
+            continue  # the verdict says it
         larger = next(iter(sides.values())).larger_is_better
         label = TITLES.get(metric, metric) + (f" ({subject})" if subject else "")
         direction = "" if larger is None else "higher" if larger else "lower"

@@ -41,7 +41,7 @@ CREDIT_WEIGHT = 350.0
 """Of a fraud in the paper's logistic regression on Kaggle Credit (G-PATE, appendix E)."""
 
 
-def evaluate(
+def evaluate_records(
     synthetic: Callable[[int], Any],
     *,
     train: Any,
@@ -150,16 +150,16 @@ def evaluate_release(
     cache: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judges a release by what it generates: `evaluate`, with sets of n records (as many as `train` by default)."""
+    """Judges a release by what it generates: `evaluate_records`, with sets of n records (as many as `train` by default)."""
     size = _size(train) if n is None else require_count("n", n, 1)
     recipe = release.settings.get("recipe")
-    return evaluate(
+    return evaluate_records(
         lambda seed: sample(release, size, seed),
         train=train,
         test=test,
         schema=release.schema,
         dataset=dataset,
-        subject=str(release.folder),
+        subject="/".join(release.folder.resolve().parts[-2:]),
         privacy=privacy_of(release.certificate),
         recipe=None if recipe is None else str(recipe),
         generator_seeds=generator_seeds,

@@ -323,8 +323,9 @@ def _notes(plan: Plan, drawn: Sequence[Outcome], scores: Sequence[Score]) -> lis
     if plan.quick:
         notes.append(f"Quick mode: at most {QUICK_ROWS:,} rows of each set, one seed, no AdaBoost, bagging or MLP.")
     missing = sum(outcome.judged is None for outcome in drawn)
-    if missing:
-        notes.append(f"{missing} of {len(drawn)} synthetic tables could not be used: {drawn[0].reason or 'see scores'}")
+    if 0 < missing < len(drawn):
+        why = next(outcome.reason for outcome in drawn if outcome.judged is None)
+        notes.append(f"{missing} of {len(drawn)} synthetic tables could not be used: {why}")
     rows = [len(o.judged.rows) for o in (*drawn, Outcome(judged=plan.train, found={})) if o.judged is not None]
     if max(rows) > TREE_ROWS:
         notes.append(f"Each tree of the random forest is grown on {TREE_ROWS:,} rows, drawn anew for each.")
