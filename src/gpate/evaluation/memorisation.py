@@ -27,6 +27,7 @@ from gpate.evaluation.classifiers import Rows
 Floats = NDArray[Any]
 
 QUERIES = 2_000
+MOST_DISTINCT = 50_000
 LEAST = 30
 """Distinct synthetic records below which nothing can be said."""
 
@@ -48,7 +49,7 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     out: dict[str, float | str] = {"exact copies": copies(a, b)}
     most = min(len(b), len(c))
     b_cut, c_cut = _some(b, most, rng), _some(c, most, rng)
-    distinct = np.unique(a, axis=0) if len(a) <= 50_000 else np.unique(_some(a, 50_000, rng), axis=0)
+    distinct = _distinct(_some(a, MOST_DISTINCT, rng))
     if len(distinct) < LEAST:
         reason = f"not computable, because there are fewer than {LEAST} distinct synthetic records"
         return {**out, **dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)}
@@ -82,6 +83,10 @@ def _points(rows: Rows) -> NDArray[np.float32]:
 
 def _some(points: Floats, most: int, rng: np.random.Generator) -> Floats:
     return points if len(points) <= most else points[rng.choice(len(points), most, replace=False)]
+
+
+def _distinct(points: Floats) -> Floats:
+    return points[sorted({row.tobytes(): i for i, row in enumerate(points)}.values())]
 
 
 def _members(points: Floats, among: Floats) -> NDArray[np.bool_]:
