@@ -246,6 +246,10 @@ def _score(name: str, train: Rows, test: Rows, setting: Setting) -> dict[str, fl
     return score(next(c for c in CLASSIFIERS if c.name == name), train, test, setting)
 
 
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _run(
     tasks: Mapping[tuple[int, str], tuple[Any, ...]],
     *,
@@ -260,7 +264,7 @@ def _run(
 
     order = sorted(tasks, key=rank)
     large = any(isinstance(part, Rows) and len(part) > _PARALLEL_ROWS for task in tasks.values() for part in task)
-    jobs = jobs or (len(os.sched_getaffinity(0)) if large else 1)
+    jobs = jobs or (_processors() if large else 1)
     pool = joblib.Parallel(n_jobs=min(jobs, max(len(order), 1)), return_as="generator", pre_dispatch="2*n_jobs")
     out: dict[tuple[int, str], Any] = {}
     for key, result in zip(order, pool(joblib.delayed(tasks[k][0])(*tasks[k][1:]) for k in order), strict=True):
