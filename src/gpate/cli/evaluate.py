@@ -1,0 +1,195 @@
+"""`gpate evaluate`: how useful synthetic records are, how close to real ones, and whether they repeat training records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gpate.cli.output import errors, print_json
+from gpate.errors import DataNotFound, InvalidValue, require_count
+
+if TYPE_CHECKING:
+    from gpate.release import Release
+    from gpate.schema import ImageSchema, TableSchema
+
+_FILES = (".csv", ".parquet", ".npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What is to be judged, and against what."""
+
+    release: Release | None
+    schema: TableSchema | ImageSchema
+    dataset: str
+    train: str
+    test: str
+
+
+def evaluate(
+    source: Annotated[
+        Path,
+        typer.Argument(help="The folder release/ of a run, or a .csv, .parquet or .npz file of synthetic records."),
+    ],
+    train: Annotated[
+        str | None, typer.Option(help="The real records it was made from: file, folder of images.")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Real records that it was not made from.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="A benchmark's name; brings --train, --test and --schema. A release is recognised."),
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="For a bare file: public facts about a record, YAML.")] = None,
+    n: Annotated[
+        int | None,
+        typer.Option("-n", "--n", help="For a release: size of a synthetic set; that of --train by default."),
+    ] = None,
+    generator_seeds: Annotated[int, typer.Option(help="For a release: how many synthetic sets to draw.")] = 2,
+    classifier_seeds: Annotated[int, typer.Option(help="How often to train each classifier on a set.")] = 2,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer records, classifiers and seeds.")] = False,
+    device: Annotated[str, typer.Option(help="For images: cpu or cuda.")] = "cpu",
+    append: Annotated[
+        Path | None, typer.Option("-o", "--append", help="Add the result to this file, a JSON object a line.")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep the scores of the real records for the next time.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judges synthetic records against real ones. The scores are NOT private: keep them with the real records."""
+    from gpate.cli.scores import show
+    from gpate.datasets.files import cache_folder
+    from gpate.evaluation import evaluate_records, evaluate_release
+    from gpate.private.sources import read_source
+
+    seeds = [
+        range(require_count(f"--{k}-seeds", v, 1))
+        for k, v in (("generator", generator_seeds), ("classifier", classifier_seeds))
+    ]
+    _check_append(append)
+    asked = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
+    if n is not None and asked.release is None:
+        raise InvalidValue("-n", n, "left out for a file", "All its records are judged.")
+    real_train = _records(read_source(asked.train, asked.schema, split="train"))
+    real_test = _records(read_source(asked.test, asked.schema, split="test"))
+    kept = cache_folder() if cache else None
+    with Progress(
+        TextColumn("[bold]judging"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=quiet or as_json or not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("judging", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        if asked.release is not None:
+            found = evaluate_release(
+                asked.release,
+                train=real_train,
+                test=real_test,
+                dataset=asked.dataset,
+                n=n,
+                generator_seeds=tuple(seeds[0]),
+                classifier_seeds=tuple(seeds[1]),
+                quick=quick,
+                device=device,
+                cache=kept,
+                on_progress=progress,
+            )
+        else:
+            found = evaluate_records(
+                _reader(source, asked.schema),
+                train=real_train,
+                test=real_test,
+                schema=asked.schema,
+                dataset=asked.dataset,
+                subject=source.name,
+                generator_seeds=(0,),
+                classifier_seeds=tuple(seeds[1]),
+                quick=quick,
+                device=device,
+                cache=kept,
+                on_progress=progress,
+            )
+    if append is not None:
+        found.append_to(append)
+    if as_json:
+        print_json(found.to_json())
+        return
+    show(found)
+    if append is not None:
+        errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
+
+
+def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None) -> Judged:
+    """Where schema and real records come from."""
+    from gpate.datasets import dataset as known
+    from gpate.evaluation.evaluate import benchmark_of
+    from gpate.release import Release
+    from gpate.schema import Schema
+
+    if not source.exists():
+        raise DataNotFound(f"There is no {source}. Mend: give a release folder or a file of synthetic records.")
+    release = None
+    if source.is_file():
+        if source.suffix.lower() not in _FILES:
+            raise InvalidValue("source", str(source), f"a release folder or a {', '.join(_FILES)} file")
+    else:
+        is_run = not (source / "certificate.json").exists() and (source / "release").is_dir()
+        release = Release.load(source / "release" if is_run else source)
+    if release is not None and schema is not None:
+        raise InvalidValue("--schema", str(schema), "left out for a release", "It brings its own.")
+    if dataset is not None and schema is not None:
+        raise InvalidValue("--schema", str(schema), "left out with --dataset", "A benchmark brings its own.")
+    if release is not None:
+        facts = release.schema
+    elif schema is not None or dataset is not None:
+        facts = Schema.load(schema if schema is not None else known(str(dataset)).schema_path)
+    else:
+        raise InvalidValue("--schema", None, "given for a file", "Or name a benchmark with --dataset.")
+    name = dataset or benchmark_of(facts)
+    if dataset is not None and (train is not None or test is not None):
+        raise InvalidValue("--train and --test", [train, test], "left out with --dataset")
+    if dataset is not None and Schema.load(known(dataset).schema_path) != facts:
+        raise InvalidValue("--dataset", dataset, "the one whose schema the release has", "Give --train and --test.")
+    if train is not None and test is not None:
+        return Judged(release=release, schema=facts, dataset=Path(train).stem, train=train, test=test)
+    if name is None or train is not None or test is not None:
+        raise InvalidValue("--train and --test", [train, test], "both given, unless the data are a known benchmark")
+    return Judged(release=release, schema=facts, dataset=name, train=name, test=name)
+
+
+def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
+    """Reads the synthetic file when it is judged: what is wrong with it is then said for each score."""
+    from gpate.private.sources import read_source
+    from gpate.schema import TableSchema
+
+    # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
+    facts = replace(schema, row_id=None, target=None) if isinstance(schema, TableSchema) else schema
+    return lambda seed: _records(read_source(path, facts))
+
+
+def _records(read: Any) -> Any:
+    return read.records if read.kind == "table" else (read.records, read.labels)
+
+
+def _check_append(path: Path | None) -> None:
+    """Before minutes of work: the file must be writable, and not inside a release."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise InvalidValue("--append", str(path), "in a folder that exists", f"Mend: mkdir -p {path.parent}")
+    if (path.parent / "certificate.json").exists() or path.parent.resolve().name == "release":
+        raise InvalidValue("--append", str(path), "outside of a release", "Scores are not private.")

@@ -1,0 +1,219 @@
+"""The classifiers that judge a table: trained on it, tested on real records.
+
+| family | name | settings |
+|---|---|---|
+| paper | LR-L1 | L1 penalty (liblinear's objective); on Kaggle Credit a fraud weighs 350 times |
+| paper | AdaBoost | of logistic regressions (L2), 200 |
+| paper | bagging | of logistic regressions (L2), 100 |
+| paper | MLP | tanh, three layers of 18, Adam; batches of 500 and 30 epochs, on which the paper is silent |
+| modern | LR | L2 |
+| modern | random forest | 100 trees, each grown on at most 32,768 rows |
+| modern | HistGB | 100 rounds, no early stopping, L2 of 10: without it a rare class makes it diverge |
+| modern | XGBoost | 200 rounds of depth 6, if it is installed; not part of the mean |
+
+The paper's settings: G-PATE, appendix E. Rows are encoded by the public schema (`gpate.schema.codec`): one-hot by the
+declared categories, numbers by the declared bounds and scale. Linear models and the MLP then centre and scale numbers
+by the rows they are trained on, as any user would; a spread below a thousandth of the declared range counts as that.
+
+    >>> [c.name for c in CLASSIFIERS if c.family == "paper"]
+    ['LR-L1', 'AdaBoost', 'bagging', 'MLP']
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.evaluation.logistic import AdaBoost, Bagging, LogisticRegression
+
+Floats = NDArray[Any]
+
+METRICS = ("auroc", "auprc", "f1", "accuracy")
+TREE_ROWS = 32_768
+LEAST_SPREAD = 1e-3
+"""Of the declared range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a classifier is built from.
+
+    Attributes:
+        classes: how many.
+        rows: to train on; filled in by `score`.
+        positive_weight: of the second class, in LR-L1.
+        seed: of everything random in it.
+    """
+
+    classes: int
+    rows: int = 0
+    positive_weight: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """A classifier by name.
+
+    Attributes:
+        name: in scores.
+        family: `paper` or `modern`.
+        build: an untrained one.
+        seeded: whether its seed matters; if not it is trained once.
+        scaled: whether it wants centred numbers.
+        in_mean: whether it counts in the mean of its family.
+        quick: whether the quick mode trains it.
+        needs: a package that must be installed.
+    """
+
+    name: str
+    family: Literal["paper", "modern"]
+    build: Callable[[Setting], Any]
+    seeded: bool = False
+    scaled: bool = True
+    in_mean: bool = True
+    quick: bool = False
+    needs: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be built here."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+
+def _lr_l1(s: Setting) -> LogisticRegression:
+    weight = (1.0, s.positive_weight) if s.classes == 2 else ()
+    return LogisticRegression(classes=s.classes, penalty="l1", class_weight=weight)
+
+
+def _mlp(s: Setting) -> Any:
+    from sklearn.neural_network import MLPClassifier  # type: ignore[import-untyped,unused-ignore]
+
+    batch = min(500, s.rows)
+    return MLPClassifier((18, 18, 18), activation="tanh", batch_size=batch, max_iter=30, random_state=s.seed)
+
+
+def _forest(s: Setting) -> Any:
+    from sklearn.ensemble import RandomForestClassifier  # type: ignore[import-untyped,unused-ignore]
+
+    most = TREE_ROWS if s.rows > TREE_ROWS else None
+    return RandomForestClassifier(100, max_samples=most, random_state=s.seed)
+
+
+def _histgb(s: Setting) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped,unused-ignore]
+
+    return HistGradientBoostingClassifier(early_stopping=False, l2_regularization=10.0, random_state=0)
+
+
+def _xgboost(s: Setting) -> Any:
+    from xgboost import XGBClassifier  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    return XGBClassifier(n_estimators=200, max_depth=6, tree_method="hist", n_jobs=1, random_state=s.seed)
+
+
+CLASSIFIERS = (
+    Classifier(name="LR-L1", family="paper", build=_lr_l1),
+    Classifier(name="AdaBoost", family="paper", build=lambda s: AdaBoost(classes=s.classes)),
+    Classifier(name="bagging", family="paper", build=lambda s: Bagging(classes=s.classes, seed=s.seed), seeded=True),
+    Classifier(name="MLP", family="paper", build=_mlp, seeded=True),
+    Classifier(name="LR", family="modern", build=lambda s: LogisticRegression(classes=s.classes), quick=True),
+    Classifier(name="random forest", family="modern", build=_forest, seeded=True, scaled=False, quick=True),
+    Classifier(name="HistGB", family="modern", build=_histgb, scaled=False, quick=True),
+    Classifier(name="XGBoost", family="modern", build=_xgboost, scaled=False, in_mean=False, needs="xgboost"),
+)
+MEANS = {"paper": "paper mean", "modern": "modern mean"}
+"""Subjects of the means over a family."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Rows:
+    """Encoded rows.
+
+    Attributes:
+        features: float32 [n, slots].
+        labels: int64 [n], numbers of the classes.
+        numbers: slots that hold numbers, as against flags and one-hot categories.
+        onehot: slots of one-hot categories.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    numbers: tuple[int, ...] = ()
+    onehot: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def scaled(train: Rows, test: Rows) -> tuple[Floats, Floats]:
+    """Features of both, with numbers centred and scaled by the first."""
+    slots = list(train.numbers)
+    middle = train.features[:, slots].mean(axis=0, dtype=np.float64)
+    spread = np.maximum(train.features[:, slots].std(axis=0, dtype=np.float64), LEAST_SPREAD)
+    out = []
+    for rows in (train, test):
+        features = rows.features.copy()
+        features[:, slots] = (features[:, slots] - middle) / spread
+        out.append(features)
+    return out[0], out[1]
+
+
+def class_reason(train: Rows, test: Rows, names: Sequence[Any], metric: str) -> str | None:
+    """Why this metric cannot be had from these rows; None if it can."""
+    counts, tested = (np.bincount(rows.labels, minlength=len(names)) for rows in (train, test))
+    absent = [str(name) for name, count in zip(names, counts, strict=True) if count == 0]
+    untested = [str(name) for name, count in zip(names, tested, strict=True) if count == 0]
+    if np.count_nonzero(counts) < 2:
+        return "not computable, because the records it would be trained on are all of one class"
+    if metric in ("auroc", "auprc") and absent:
+        return f"not computable, because no record it would be trained on has the class {', '.join(absent)}"
+    if metric in ("auroc", "auprc") and untested:
+        return f"not computable, because no test record has the class {', '.join(untested)}"
+    return None
+
+
+def score(classifier: Classifier, train: Rows, test: Rows, setting: Setting) -> dict[str, float] | str:
+    """Trains on one set, tests on the other. Gives the metrics, or the reason why there are none."""
+    if not classifier.installed:
+        return f"not computable, because {classifier.needs} is not installed"
+    features = scaled(train, test) if classifier.scaled else (train.features, test.features)
+    present, labels = np.unique(train.labels, return_inverse=True)  # libraries want numbers without gaps
+    own = Setting(classes=len(present), rows=len(train), positive_weight=setting.positive_weight, seed=setting.seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the MLP's "not converged yet": epochs are fixed
+            model = classifier.build(own)
+            model.fit(features[0], labels)
+            found = np.zeros((len(test), setting.classes))
+            found[:, present] = model.predict_proba(features[1])
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as problem:
+        return f"not computable, because training failed ({type(problem).__name__})"
+    return _metrics(found, test.labels, setting.classes)
+
+
+def _metrics(found: Floats, labels: Floats, classes: int) -> dict[str, float]:
+    """All metrics; for several classes the mean over one against the rest. NaN where there is nothing to compute."""
+    from sklearn.metrics import (  # type: ignore[import-untyped,unused-ignore]
+        average_precision_score,
+        f1_score,
+        roc_auc_score,
+    )
+
+    predicted = found.argmax(axis=1)
+    targets = [1] if classes == 2 else list(range(classes))
+    chances = {"auroc": math.nan, "auprc": math.nan}
+    if all(0 < np.count_nonzero(labels == c) < len(labels) for c in targets):
+        one = [(labels == c, found[:, c]) for c in targets]
+        chances["auroc"] = float(np.mean([roc_auc_score(*pair) for pair in one]))
+        chances["auprc"] = float(np.mean([average_precision_score(*pair) for pair in one]))
+    average = "binary" if classes == 2 else "macro"
+    f1 = f1_score(labels, predicted, average=average, zero_division=0.0, labels=targets if classes > 2 else None)
+    return {**chances, "f1": float(f1), "accuracy": float(np.mean(predicted == labels))}

@@ -1,0 +1,117 @@
+"""Whether a synthetic set repeats training records: distances to the nearest one.
+
+A check, not a guarantee: the guarantee is the release's epsilon. It finds gross faults, such as a generator that hands
+out its training data. Distances are Euclidean between encoded rows, where two different categories are as far apart as
+the two bounds of a number.
+
+- **nearest neighbour ratio**: median distance from a synthetic record to the nearest training record, over the same from
+  a test record. About 1 for fresh records, 0 for copies.
+- **exact copies**: share of the synthetic records that are in the training set, to the codec's precision; for `real`,
+  share of the test records that are.
+- **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set,
+  both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
+- **memorised**: 1 if, of the records that are nearer to one of the two sets, or in one of them only, more belong to
+  training than chance allows (4 standard deviations, and 5% of the records for distances or 0.2% for copies); else 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.evaluation.classifiers import Rows
+
+Floats = NDArray[Any]
+
+QUERIES = 2_000
+MOST_DISTINCT = 50_000
+LEAST = 30
+"""Distinct synthetic records below which nothing can be said."""
+
+DIRECTIONS: dict[str, bool | None] = {
+    "nearest neighbour ratio": None,
+    "exact copies": False,
+    "nearer to train": None,
+    "memorised": False,
+}
+LABEL_WEIGHT = 1.0
+_DEVIATIONS = 4.0
+_BLOCK = 512
+
+
+def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dict[str, float | str]:
+    """All metrics of `DIRECTIONS` for a synthetic set: a number, or the reason why there is none."""
+    rng = np.random.default_rng(seed)
+    a, b, c = (_points(rows) for rows in (judged, train, test))
+    out: dict[str, float | str] = {"exact copies": copies(a, b)}
+    most = min(len(b), len(c))
+    b_cut, c_cut = _some(b, most, rng), _some(c, most, rng)
+    distinct = _distinct(_some(a, MOST_DISTINCT, rng))
+    if len(distinct) < LEAST:
+        reason = f"not computable, because there are fewer than {LEAST} distinct synthetic records"
+        return {**out, **dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)}
+    queries = _some(distinct, QUERIES, rng)
+    fresh = float(np.median(nearest(_some(c, QUERIES, rng), b)))
+    found = float(np.median(nearest(_some(a, QUERIES, rng), b)))
+    reason = "not computable, because half of the test records have an equal among the training records"
+    out["nearest neighbour ratio"] = found / fresh if fresh > 0 else reason
+    to_train, to_test = nearest(queries, b_cut), nearest(queries, c_cut)
+    nearer, farther = int((to_train < to_test).sum()), int((to_train > to_test).sum())
+    out["nearer to train"] = (nearer + (len(queries) - nearer - farther) / 2) / len(queries)
+    in_train, in_test = _members(distinct, b_cut), _members(distinct, c_cut)
+    only_train, only_test = int((in_train & ~in_test).sum()), int((in_test & ~in_train).sum())
+    by_distance = _beyond_chance(nearer, farther, least=0.05 * len(queries))
+    by_copies = _beyond_chance(only_train, only_test, least=0.002 * len(distinct))
+    out["memorised"] = float(by_distance or by_copies)
+    return out
+
+
+def _beyond_chance(more: int, less: int, *, least: float) -> bool:
+    return more - less > max(_DEVIATIONS * math.sqrt(more + less), least)
+
+
+def _points(rows: Rows) -> NDArray[np.float32]:
+    """Encoded rows and labels, one-hot slots scaled so that two categories are 1 apart."""
+    features = rows.features.copy()
+    features[:, list(rows.onehot)] *= math.sqrt(0.5)
+    label = np.float32(LABEL_WEIGHT) * rows.labels[:, None].astype(np.float32)
+    return np.ascontiguousarray(np.hstack([features, label]))
+
+
+def _some(points: Floats, most: int, rng: np.random.Generator) -> Floats:
+    return points if len(points) <= most else points[rng.choice(len(points), most, replace=False)]
+
+
+def _distinct(points: Floats) -> Floats:
+    return points[sorted({row.tobytes(): i for i, row in enumerate(points)}.values())]
+
+
+def _members(points: Floats, among: Floats) -> NDArray[np.bool_]:
+    known = {row.tobytes() for row in among}
+    return np.fromiter((row.tobytes() in known for row in points), dtype=bool, count=len(points))
+
+
+def copies(points: Floats, among: Floats) -> float:
+    """Share of the points that are among the others."""
+    return float(_members(points, among).mean())
+
+
+def natural(train: Rows, test: Rows) -> dict[str, float]:
+    """What fresh records have: the share of test records that are in the training set."""
+    return {"exact copies": copies(_points(test), _points(train))}
+
+
+def nearest(points: Floats, among: Floats) -> Floats:
+    """Distance from each point to the nearest of the others."""
+    middle = among.mean(axis=0)
+    among, points = among - middle, points - middle  # small numbers lose less in the square
+    squares = (among**2).sum(axis=1)
+    out = []
+    for start in range(0, len(points), _BLOCK):
+        block = points[start : start + _BLOCK]
+        index = (squares - 2 * block @ among.T).argmin(axis=1)
+        out.append(np.linalg.norm(block - among[index], axis=1))  # exact: a copy is at distance 0
+    return np.concatenate(out)

@@ -1,0 +1,153 @@
+"""`gpate evaluate` as a person would use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpate.boundary import FastNoise
+from gpate.cli import main
+from gpate.evaluation import read_evaluations
+from gpate.release import Release
+from tests.releases import TABLE, make_release
+
+
+def gpate(*arguments: object) -> int:
+    """The command, in this process; its exit code."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release and a stamped one; "real" records are drawn from the release itself, so it is perfect."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    make_release(folder / "release")
+    make_release(folder / "stamped", noise=FastNoise(seed=1))
+    release = Release.load(folder / "release")
+    for name, n, seed in (("train", 300, 101), ("test", 300, 102), ("synthetic", 200, 103)):
+        release.sample(n, seed=seed).to_csv(folder / f"{name}.csv", index=False)
+    release.sample(200, seed=103).drop(columns="age").to_csv(folder / "lacking.csv", index=False)
+    (folder / "empty.csv").write_text("")
+    TABLE.save(folder / "schema.yaml")
+    return folder
+
+
+def real(files: Path) -> tuple[object, ...]:
+    return ("--train", files / "train.csv", "--test", files / "test.csv", "--no-cache")
+
+
+def test_a_release_in_json(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = tmp_path / "records.jsonl"
+    arguments = (files / "release", *real(files), "--quick", "--json", "-n", 150, "-o", records)
+    assert gpate("evaluate", *arguments) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    data = json.loads(told.out)
+    assert data["sizes"] == {"synthetic": 150, "train": 300, "test": 300}
+    assert data["privacy"]["epsilon"] == 1.0
+    assert data["privacy"]["delta"] == 1e-5
+    assert data["privacy"]["neighbours"]
+    assert (data["recipe"], data["dataset"], data["quick"]) == ("test", "train", True)
+    means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in data["scores"]}
+    assert means["auroc", "modern mean", "synthetic"] > 0.6
+    assert means["memorised", "", "synthetic"] == 0.0
+    assert gpate("evaluate", *arguments) == 0
+    first, second = read_evaluations(records)
+    assert first.scores == second.scores  # the same seeds, the same records
+    assert gpate("verify", files / "release") == 0  # nothing was left in it
+
+
+def test_tables_for_people(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate("evaluate", files / "release", *real(files), "--quick") == 0
+    told = capsys.readouterr().out
+    for words in ("epsilon 1.0, delta 1e-05", "AUROC", "modern mean", "k-marginal score", "No sign of memorisation"):
+        assert words in told
+    assert "not private" in told
+    assert gpate("evaluate", files / "stamped", *real(files), "--quick") == 0
+    assert "NOT FOR RELEASE" in capsys.readouterr().out
+
+
+def test_a_file_of_synthetic_records_and_a_copy_of_the_training_records(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--schema", files / "schema.yaml", *real(files), "--quick")
+    assert gpate("evaluate", files / "synthetic.csv", *options) == 0
+    told = capsys.readouterr().out
+    assert "nothing is known about its privacy" in told
+    assert "MEMORISED" not in told
+    assert gpate("evaluate", files / "train.csv", *options) == 0
+    assert "MEMORISED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "says"), [("lacking", "no column 'age'"), ("empty", "is empty")])
+def test_a_file_that_cannot_be_used_is_told_for_each_score(
+    files: Path, capsys: pytest.CaptureFixture[str], name: str, says: str
+) -> None:
+    options = ("--schema", files / "schema.yaml", *real(files), "--quick")
+    assert gpate("evaluate", files / f"{name}.csv", *options, "--json") == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    synthetic = [s for s in scores if s["source"] == "synthetic"]
+    assert all(s["values"] == [] and says in s["reason"] for s in synthetic)
+    assert any(s["values"] for s in scores if s["source"] == "real")
+    assert gpate("evaluate", files / f"{name}.csv", *options) == 0
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.csv", "--dataset", "adult"), "DataNotFound"),
+        (("release",), "both given"),
+        (("release", "--train", "train.csv"), "both given"),
+        (("release", "--schema", "schema.yaml"), "left out for a release"),
+        (("release", "--dataset", "adult"), "whose schema the release has"),
+        (("release", "--dataset", "nope"), "one of"),
+        (("synthetic.csv",), "--schema"),
+        (("synthetic.csv", "--schema", "schema.yaml", "--train", "train.csv", "--test", "test.csv", "-n", 5), "-n"),
+        (("release", "--append", "release/scores.jsonl"), "outside of a release"),
+        (("release", "--append", "nowhere/scores.jsonl"), "in a folder that exists"),
+        (("release", "--generator-seeds", 0), "whole number >= 1"),
+        (("release", "--train", "train.csv", "--test", "lacking.csv"), "no column 'age'"),
+    ],
+)
+def test_mistakes_are_named_with_exit_code_2(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(files)
+    assert gpate("evaluate", *arguments) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_benchmark_finds_its_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gpate.datasets.files import find
+
+    if find("adult.parquet") is None:
+        pytest.skip("needs GPATE_DATA with adult.parquet")
+    frame = pd.read_parquet(find("adult.parquet"))
+    frame[frame.split == "train"].drop(columns="split").iloc[:3000].to_parquet(tmp_path / "some.parquet")
+    assert gpate("evaluate", tmp_path / "some.parquet", "--dataset", "adult", "--quick", "--no-cache", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["dataset"] == "adult"
+    assert data["sizes"] == {"synthetic": 3000, "train": 32561, "test": 16281}
+    means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in data["scores"]}
+    assert 0.89 < means["auroc", "modern mean", "real"] < 0.915
+    assert means["memorised", "", "synthetic"] == 1.0
+
+
+def test_help_is_quick_and_names_the_caveat() -> None:
+    run = subprocess.run([sys.executable, "-m", "gpate", "evaluate", "--help"], capture_output=True, text=True)
+    assert run.returncode == 0
+    assert "NOT private" in " ".join(run.stdout.split())
