@@ -2,7 +2,7 @@
 
     python -m benchmarks.embedding --dataset mnist --epsilon 1 --seeds 0 1 --set first.bandwidths=[0.2] --out results.jsonl
 
-`--set` takes dotted names of `gpate.methods.embedding.Embedding` (and `generator.` for `GeneratorSpec`); `--grid` a JSON
+`--set` takes dotted names of `gpate.methods.embedding.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a JSON
 file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
 one process. The noise is fast and seeded: these are experiments. The classifier sees the test set once, after its last epoch.
 """
@@ -26,12 +26,11 @@ from torch.nn import functional as F  # noqa: N812
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset
-from gpate.methods.embedding import Embedding, train_by_embedding
+from gpate.methods.embedding import settings_for, spec_for, train_by_embedding
 from gpate.methods.run import RunFolder
 from gpate.schema import Schema
 from gpate.schema.codec import ImageCodec
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec
 from gpate.student.student import sample_chunks
 
 QUICK = {
@@ -121,11 +120,10 @@ def run(
     test_images, test_labels = test_images.to(device), test_labels.to(device)
     changes = {**(QUICK if quick else {}), **configuration.get("set", {})}
     generator = {k.removeprefix("generator."): v for k, v in changes.items() if k.startswith("generator.")}
-    settings = changed(Embedding(), {k: v for k, v in changes.items() if not k.startswith("generator.")})
     shape = (schema.channels, schema.height, schema.width)
-    spec = GeneratorSpec(
-        kind="image", classes=len(schema.classes), channels=shape[0], height=shape[1], width=shape[2], **generator
-    )
+    spec = spec_for(channels=shape[0], height=shape[1], width=shape[2], classes=len(schema.classes))
+    spec = dataclasses.replace(spec, **generator)
+    settings = changed(settings_for(spec), {k: v for k, v in changes.items() if not k.startswith("generator.")})
     results = []
     for seed in configuration.get("seeds", [0]):
         if device.type == "cuda":
