@@ -2,7 +2,7 @@
 
     python -m benchmarks.embedding --dataset mnist --epsilon 1 --seeds 0 1 --set first.bandwidths=[0.2] --out results.jsonl
 
-`--set` takes dotted names of `gpate.methods.embedding.Embedding` (and `generator.` for `GeneratorSpec`); `--grid` a JSON
+`--set` takes dotted names of `gpate.methods.embedding.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a JSON
 file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
 one process. The noise is fast and seeded: these are experiments. The classifier sees the test set once, after its last epoch.
 """
@@ -10,7 +10,6 @@ one process. The noise is fast and seeded: these are experiments. The classifier
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import tempfile
 import time
@@ -26,7 +25,8 @@ from torch.nn import functional as F  # noqa: N812
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset
-from gpate.methods.embedding import Embedding, train_by_embedding
+from gpate.methods.embedding import train_by_embedding
+from gpate.methods.recipes import resolve
 from gpate.methods.run import RunFolder
 from gpate.schema import Schema
 from gpate.schema.codec import ImageCodec
@@ -54,17 +54,6 @@ def images_of(name: str, split: str, limit: int | None) -> tuple[Tensor, Tensor,
     assert loaded.labels is not None
     images = ImageCodec(schema).encode(loaded.images[:limit])  # type: ignore[arg-type]
     return images, torch.from_numpy(loaded.labels[:limit]), schema
-
-
-def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """A frozen dataclass with fields replaced by their dotted names."""
-    for name, value in changes.items():
-        first, _, rest = name.partition(".")
-        if not hasattr(settings, first):
-            raise SystemExit(f"No setting {name!r}.")
-        value = changed(getattr(settings, first), {rest: value}) if rest else value
-        settings = dataclasses.replace(settings, **{first: tuple(value) if isinstance(value, list) else value})
-    return settings
 
 
 class Clock:
@@ -120,12 +109,12 @@ def run(
     test_images, test_labels, _ = images_of(name, "test", limit)
     test_images, test_labels = test_images.to(device), test_labels.to(device)
     changes = {**(QUICK if quick else {}), **configuration.get("set", {})}
-    generator = {k.removeprefix("generator."): v for k, v in changes.items() if k.startswith("generator.")}
-    settings = changed(Embedding(), {k: v for k, v in changes.items() if not k.startswith("generator.")})
     shape = (schema.channels, schema.height, schema.width)
-    spec = GeneratorSpec(
-        kind="image", classes=len(schema.classes), channels=shape[0], height=shape[1], width=shape[2], **generator
+    settings = resolve("default", schema=schema, dataset=name, epsilon=epsilon).changed(changes).embedding
+    plain = GeneratorSpec(
+        kind="image", channels=shape[0], height=shape[1], width=shape[2], classes=max(1, len(schema.classes))
     )
+    spec = settings.spec_for(plain)
     results = []
     for seed in configuration.get("seeds", [0]):
         if device.type == "cuda":

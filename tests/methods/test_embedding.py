@@ -16,7 +16,7 @@ from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Learner, Unit
 from gpate.features.images import ImageFeatures
-from gpate.methods.embedding import Embedding, plausible_counts, target_for, train_by_embedding
+from gpate.methods.embedding import SMALL_IMAGES, Embedding, plausible_counts, target_for, train_by_embedding
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
 from gpate.streams import Streams
@@ -280,3 +280,30 @@ def test_an_empty_class_is_not_trusted_and_a_noisy_round_less() -> None:
     assert float(one.weights[1]) < 0.01 * float(one.weights[0])
     assert float(one.weights[0] / two.weights[0]) == pytest.approx(4.0, rel=0.02)
     assert len(one.means.receipts) == 2
+
+
+# --- does it work? --------------------------------------------------------------------------------------------------
+
+
+def test_digits_at_epsilon_one_teach_a_classifier_to_read_real_ones(tmp_path: Path) -> None:
+    """Fewer steps than usual; nothing learned would be 0.1. The noise is fixed, so this cannot flicker."""
+    from sklearn.linear_model import LogisticRegression
+
+    from gpate.datasets import dataset, load
+    from gpate.schema import Schema
+    from gpate.schema.codec import ImageCodec
+    from gpate.student.student import sample_chunks
+
+    schema = Schema.load(dataset("digits").schema_path)
+    real = {split: load("digits", split) for split in ("train", "test")}  # type: ignore[arg-type]
+    images = {split: ImageCodec(schema).encode(loaded.images).flatten(1) for split, loaded in real.items()}  # type: ignore[arg-type]
+    settings = SMALL_IMAGES
+    spec = settings.spec_for(GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10))
+    run = Run(tmp_path, settings=replace(settings, matching=replace(settings.matching, steps=150)))
+    student, _ = run.go((images["train"], torch.from_numpy(real["train"].labels)), spec)
+    labels = student.labels(1437, Streams(0).torch("labels"))
+    made = torch.cat(
+        [x for x, _ in sample_chunks(student.frozen(Streams(0).torch("s")), labels, Streams(0).torch("z"))]
+    )
+    classifier = LogisticRegression(max_iter=300).fit(made.numpy(), labels.numpy())
+    assert classifier.score(images["test"].numpy(), real["test"].labels) >= 0.82

@@ -86,3 +86,16 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
     squares = sum(int(step) ** 2 for step in moved.flatten())
     assert 0 < squares * mechanism.unit**2 <= phi.bound**2
     assert not bool(moved[[c for c in range(3) if c != out % 3]].any())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu() -> None:
+    phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=2000), streams=Streams(0), device="cuda")
+    stream = torch.Generator(device="cuda").manual_seed(0)
+    record = torch.rand(1, 1, 28, 28, generator=stream, device="cuda")
+    seen = []
+    for place in (0, 1, 17, 500, 998, 999):
+        chunk = torch.rand(1000, 1, 28, 28, generator=stream, device="cuda")
+        chunk[place] = record
+        seen.append(phi(chunk)[place])
+    assert all(torch.equal(seen[0], other) for other in seen)

@@ -18,7 +18,7 @@ from gpate.features.scattering import LumaScattering, Scattering
 from gpate.streams import Streams
 
 _BASES = ("auto", "scattering", "luma", "pixels")
-_SMALL = 16
+SMALL = 16
 """Images under this size are matched by their pixels."""
 
 
@@ -67,7 +67,7 @@ def image_features(
     """The map for images of one shape; its frequencies come from a stream of that round."""
     kind = settings.base
     if kind == "auto":
-        kind = "pixels" if min(shape[1:]) < _SMALL else "luma" if shape[0] == 3 else "scattering"
+        kind = "pixels" if min(shape[1:]) < SMALL else "luma" if shape[0] == 3 else "scattering"
     base: Transform = Pixels(shape)
     if kind != "pixels":
         scattered = LumaScattering if kind == "luma" else Scattering

@@ -42,7 +42,7 @@ from gpate.accounting.search import smallest
 from gpate.boundary import Gate, NoisyCounts, NoisySum, Records, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, require_count
 from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
-from gpate.features.images import ImageFeatures, image_features
+from gpate.features.images import SMALL, ImageFeatures, image_features
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
 from gpate.streams import Streams
@@ -53,9 +53,6 @@ from gpate.student.student import sample_chunks
 
 _MARGIN = 1e-9
 """More noise than needed, relative: keeps the spend, found by its own search, from a last digit above the budget."""
-
-_SMALL = 16
-"""Images under this size have a student without convolutions."""
 
 _NOTHING = 1e-3
 """A part of the budget's mu below this is rounding, or what a lost release left over."""
@@ -110,19 +107,27 @@ class Embedding:
 
     def spec_for(self, spec: GeneratorSpec) -> GeneratorSpec:
         """The student's network for such images."""
-        small = min(spec.height, spec.width) < _SMALL
+        small = min(spec.height, spec.width) < SMALL
         network = ("dense" if small else "residual") if self.network == "auto" else self.network
         return replace(spec, network=network, maps=self.maps, latent=self.latent)
 
     def quick(self) -> dict[str, Any]:
         """Changes for a try-out: a smaller network, fewer steps and frequencies."""
         return {
-            "network": "auto" if self.network == "auto" else self.network,
             "maps": min(self.maps, 32),
             "matching.steps": min(self.matching.steps, 300),
             "rematching.steps": min(self.rematching.steps, 200),
             "first.frequencies": min(self.first.frequencies, 2000),
         }
+
+
+SMALL_IMAGES = Embedding(
+    shares=(1.0,),
+    first=ImageFeatures(direction=0.3, frequencies=500),
+    matching=Matching(steps=400, batch=200, learning_rate=3e-3),
+    latent=10,
+)
+"""For images under 16 pixels: seconds on one core; see the research log."""
 
 
 def train_by_embedding(

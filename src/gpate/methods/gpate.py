@@ -163,7 +163,7 @@ class GPATE:
         """
         name = data if isinstance(data, str) and data in DATASETS else None
         public = schema_for(schema, name, target)
-        settings = self._settings(name, public.kind)
+        settings = self._settings(name, public)
         noise = noise_named(self.noise, seed=self.noise_seed)
         streams = Streams(self.seed)
         epsilon = float("inf") if settings.noiseless else self.epsilon
@@ -257,8 +257,8 @@ class GPATE:
             )
         return model
 
-    def _settings(self, name: str | None, kind: str) -> Settings:
-        settings = recipes.resolve(self.recipe, kind=kind, dataset=name, epsilon=self.epsilon)
+    def _settings(self, name: str | None, schema: TableSchema | ImageSchema) -> Settings:
+        settings = recipes.resolve(self.recipe, schema=schema, dataset=name, epsilon=self.epsilon)
         if self.quick:
             settings = recipes.quick(settings)
         settings = settings.changed(

@@ -5,10 +5,11 @@ feature maps: images) and `marginals` (records vote through tables of counts: ta
 defines mechanism and student, by method, and what only affects speed. `resolve` finds the recipe for a data set and
 epsilon; `Settings.changed` applies `--set key=value`.
 
-    >>> resolve("paper", kind="image", dataset="mnist", epsilon=1.0).mechanism.teachers
+    >>> digits = ImageSchema(channels=1, height=28, width=28, classes=("0", "1"))
+    >>> resolve("paper", schema=digits, dataset="mnist", epsilon=1.0).mechanism.teachers
     4000
-    >>> resolve("default", kind="table", dataset=None, epsilon=1.0).method
-    'marginals'
+    >>> resolve("default", schema=digits, dataset=None, epsilon=1.0).method
+    'embedding'
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any
 from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
 from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
-from gpate.methods.embedding import Embedding
+from gpate.features.images import SMALL
+from gpate.methods.embedding import SMALL_IMAGES, Embedding
 from gpate.methods.marginals import Marginals
+from gpate.schema import ImageSchema, TableSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,6 +286,12 @@ RECIPES: dict[str, Settings] = {
             method="embedding",
         ),
         Settings(
+            recipe="default-small-images",
+            source="docs/research-log.md, section Images: Digits",
+            method="embedding",
+            embedding=SMALL_IMAGES,
+        ),
+        Settings(
             recipe="default-tables",
             source="docs/research-log.md, section Tables",
             method="marginals",
@@ -301,20 +310,22 @@ _FEWEST = 30
 """Iterations that a scaled recipe makes room for."""
 
 
-def resolve(recipe: str, *, kind: str, dataset: str | None, epsilon: float) -> Settings:
+def resolve(recipe: str, *, schema: TableSchema | ImageSchema, dataset: str | None, epsilon: float) -> Settings:
     """The settings for a recipe's name; `default` and `paper` pick what suits the data.
 
     Args:
         recipe: a name in RECIPES, or `default`.
-        kind: of the records: `image` or `table`.
+        schema: of the records.
         dataset: a benchmark set's name, if it is one.
         epsilon: the whole budget; the paper has numbers for 1 and 10, and the nearer ones are taken. Where it has none for
             the data set, class counts get the paper's share of it, one hundredth.
     """
     if recipe not in ("default", *RECIPES):
         raise InvalidValue("recipe", recipe, f"one of default, {', '.join(RECIPES)}")
+    kind = schema.kind
     if recipe == "default":
-        return RECIPES[f"default-{kind}s"]
+        small = isinstance(schema, ImageSchema) and min(schema.height, schema.width) < SMALL
+        return RECIPES["default-small-images" if small else f"default-{kind}s"]
     if recipe != "paper":
         named = RECIPES[recipe]
         suits = {"embedding": "image", "marginals": "table"}.get(named.method, kind)
