@@ -1,8 +1,9 @@
-"""`make demo`: fits scikit-learn's digits at epsilon 10, samples, and saves a picture of real against synthetic.
+"""`make demo`: fits scikit-learn's digits at epsilon 1, samples, and saves a picture of real against synthetic.
 
-    python examples/demo.py            # under a minute; writes demo/real-and-synthetic.png and demo/run/
+    python examples/demo.py            # half a minute; writes demo/real-and-synthetic.png and demo/run/
 
-It uses the library as anyone would. The real digits in the picture are from the test split, which the run never reads.
+It uses the library as anyone would. The real digits in the picture, and those that the classifier is tested on, are from
+the test split, which the run never reads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from sklearn.linear_model import LogisticRegression
 
 from gpate import GPATE
 from gpate.datasets import load
@@ -26,20 +28,15 @@ from gpate.datasets import load
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "demo"
 RUN, PICTURE = FOLDER / "run", FOLDER / "real-and-synthetic.png"
-EPSILON, DELTA = 10.0, 1e-5
-SETTINGS = {
-    "iterations": 20,  # well under a minute; the budget would allow some more
-}
+EPSILON, DELTA = 1.0, 1e-5
 EACH = 8
 """Digits of each class on either side of the picture."""
 
 BLUE, AMBER, GREY = "#1f5f8b", "#b3541e", "#5b6470"
 
-HONEST = (
-    "What to make of the picture: the guarantee is real, the digits are not. The paper has 60,000 images for 2,000 teachers and "
-    "more; these 1,437 make room for {teachers}. Hiding any one record at epsilon {epsilon:g} takes noise of standard deviation "
-    "{noise:.0f} on each count of their votes, nearly as much as all of them together, so what the generator learns is little more "
-    "than noise. That is what G-PATE as published gives at this size; its own remedy is more teachers, which takes more records."
+USE = (
+    "A logistic regression trained on {n:,} synthetic digits reads {synthetic:.1%} of the {test} real test digits; trained on the "
+    "{real_n:,} real ones it reads {real:.1%}. That figure is computed from real digits without noise: here they are public."
 )
 
 
@@ -53,27 +50,43 @@ def main() -> None:
     picture, release = PICTURE.relative_to(ROOT), (RUN / "release").relative_to(ROOT)
     console.print(f"\nPicture: [bold]{picture}[/]   Generator: [bold]{release}[/]", highlight=False)
     console.print(f"Check it yourself: [bold].venv/bin/gpate verify {release}[/]\n", highlight=False)
-    mechanism = model.settings_.mechanism
-    console.print(
-        HONEST.format(teachers=mechanism.teachers, epsilon=EPSILON, noise=mechanism.vote_sigma), highlight=False
-    )
+    console.print(USE.format(**usefulness(model)), highlight=False)
+
+
+def usefulness(model: GPATE) -> dict[str, float]:
+    """How well a classifier reads real test digits, trained on synthetic ones and on the real ones."""
+    train, test = load("digits", "train"), load("digits", "test")
+    assert train.images is not None
+    assert test.images is not None
+    images, names = model.sample(len(train.images), seed=0)
+    labels = np.array([model.release_.schema.classes.index(name) for name in names])
+    scores = {
+        name: LogisticRegression(max_iter=300).fit(flat(x), y).score(flat(test.images), test.labels)
+        for name, x, y in (("synthetic", images, labels), ("real", train.images, train.labels))
+    }
+    return {**scores, "n": len(images), "real_n": len(train.images), "test": len(test.images)}
+
+
+def flat(images: np.ndarray) -> np.ndarray:
+    """[n, height, width] of bytes -> [n, pixels] from 0 to 1."""
+    return images.reshape(len(images), -1) / 255
 
 
 def fit(console: Console) -> GPATE:
-    """The paper's recipe on the training split, with a bar that shows released numbers only."""
-    console.print(f"[bold]G-PATE on digits[/], epsilon {EPSILON:g}, delta {DELTA:g}, exact noise", highlight=False)
+    """The default recipe on the training split, with a bar that shows released numbers only."""
+    console.print(f"[bold]gpate on digits[/], epsilon {EPSILON:g}, delta {DELTA:g}, exact noise", highlight=False)
     columns = (
-        TextColumn("teachers vote"),
+        TextColumn("the generator learns what was released"),
         BarColumn(),
-        TextColumn("iteration {task.completed} of {task.total}, epsilon spent {task.fields[spend]:.2f}"),
+        TextColumn("epsilon spent {task.fields[spend]:.2f}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("fit", total=SETTINGS["iterations"], spend=0.0)
-        return GPATE(epsilon=EPSILON, delta=DELTA, recipe="paper", settings=SETTINGS).fit(
+        task = bar.add_task("fit", total=1.0, spend=0.0)
+        return GPATE(epsilon=EPSILON, delta=DELTA).fit(
             "digits",
             out=RUN,
-            on_progress=lambda step: bar.update(task, completed=step.iteration, spend=step.spend),
+            on_progress=lambda step: bar.update(task, completed=step.fraction, spend=step.spend),
             on_warning=lambda text: bar.console.print(f"[yellow]Note:[/] {text}", highlight=False),
         )
 
@@ -90,7 +103,7 @@ def draw(model: GPATE) -> Figure:
     figure = plt.figure(figsize=(9.6, 7.6), facecolor="white")
     figure.text(0.06, 0.945, "Real and synthetic digits", size=19, weight="bold", color="#1b1f24")
     figure.text(0.06, 0.925, plain_words(model), size=10.5, color=GREY, va="top", linespacing=1.45)
-    caption = "At this size G-PATE as published gives little more than noise: the privacy is real, the digits are not."
+    caption = "1,437 digits were learnt from, none was copied: each could be left out and the right side would look as likely."
     figure.text(0.06, 0.035, caption, size=9, style="italic", color=GREY)
     heads = (
         ("Real", "test digits, never shown to the model", BLUE),
@@ -113,7 +126,7 @@ def draw(model: GPATE) -> Figure:
 def plain_words(model: GPATE) -> str:
     """The promise, for someone who does not know what epsilon is."""
     privacy = model.privacy
-    times, chance = f"{np.exp(privacy.epsilon):,.0f}", f"{1 / privacy.delta:,.0f}"
+    times, chance = f"{np.exp(privacy.epsilon):,.2g}", f"{1 / privacy.delta:,.0f}"
     delta = np.format_float_positional(privacy.delta)
     return (
         f"Differentially private with epsilon = {privacy.epsilon:g} and delta = {delta}: whatever is seen on the right "

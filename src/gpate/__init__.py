@@ -5,7 +5,7 @@ Private records stay behind a gate (`gpate.boundary`). What leaves it is noised,
 
     >>> from gpate import GPATE, Schema
     >>> GPATE(epsilon=1.0, delta=1e-5)
-    GPATE(epsilon=1.0, delta=1e-05, recipe='paper')
+    GPATE(epsilon=1.0, delta=1e-05, recipe='default')
 """
 
 from typing import TYPE_CHECKING, Any

@@ -9,6 +9,7 @@ import pytest
 from gpate.accounting import Budget
 from gpate.errors import InvalidValue
 from gpate.methods.recipes import RECIPES, Settings, check, quick, resolve, scaled
+from gpate.schema import ImageSchema, Schema, TableSchema
 
 # n, sigma_1, sigma_2, T, k, c, B, batch: appendix E of the paper; k from section 5; c and B from table 4
 PAPER = {
@@ -20,6 +21,13 @@ PAPER = {
     "paper-celeba-eps10": (2000, 600.0, 100.0, 0.5, 10, 1e-4, 10, 30),
     "paper-credit-eps1": (2100, 1500.0, 600.0, 0.5, 5, 1e-4, 10, 32),
 }
+
+
+TABLE = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 9]}}})
+
+
+def schema_of(side: int) -> ImageSchema:
+    return ImageSchema(channels=1, height=side, width=side, classes=("a", "b"))
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -52,11 +60,13 @@ def test_credit_spends_a_hundredth_on_class_counts_and_images_nothing() -> None:
     ],
 )
 def test_paper_takes_the_recipe_of_the_data_and_epsilon(dataset: str | None, epsilon: float, name: str) -> None:
-    assert resolve("paper", dataset=dataset, epsilon=epsilon).recipe == name
+    assert resolve("paper", schema=schema_of(28), dataset=dataset, epsilon=epsilon).recipe == name
 
 
 def test_elsewhere_class_counts_get_a_hundredth_of_epsilon() -> None:
-    assert resolve("paper", dataset=None, epsilon=5.0).mechanism.counts_epsilon == pytest.approx(0.05)
+    assert resolve("paper", schema=schema_of(28), dataset=None, epsilon=5.0).mechanism.counts_epsilon == pytest.approx(
+        0.05
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -95,6 +105,32 @@ def test_settings_are_changed_by_name_and_read_from_text() -> None:
         changed.changed({"tachers": 3})
 
 
+def test_a_setting_inside_a_setting_is_named_with_a_dot() -> None:
+    settings = RECIPES["default-images"].changed({"matching.steps": "7", "first.bandwidths": "[0.1, 0.3]"})
+    assert settings.embedding.matching.steps == 7
+    assert settings.embedding.first.bandwidths == (0.1, 0.3)
+    assert settings.embedding.rematching == RECIPES["default-images"].embedding.rematching
+    for wrong in ("matching.stepps", "matching", "matching.steps.more", "teachers"):
+        with pytest.raises(InvalidValue, match=wrong):
+            settings.changed({wrong: 3})
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [(schema_of(8), "default-small-images"), (schema_of(28), "default-images"), (TABLE, "default-tables")],
+)
+def test_default_takes_what_suits_the_records(schema: ImageSchema | TableSchema, name: str) -> None:
+    assert resolve("default", schema=schema, dataset=None, epsilon=1.0).recipe == name
+    other = "default-images" if schema.kind == "table" else "default-tables"
+    with pytest.raises(InvalidValue, match=f"for a {schema.kind}"):
+        resolve(other, schema=schema, dataset=None, epsilon=1.0)
+
+
+def test_a_release_tells_the_settings_of_its_own_method_only() -> None:
+    assert set(RECIPES["default-tables"].to_json()) == {"recipe", "source", "method", "marginals", "speed"}
+    assert "embedding" not in RECIPES["paper-mnist-eps1"].to_json()
+
+
 def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
     small = quick(RECIPES["paper-mnist-eps1"])
     assert small.training.iterations == 20
@@ -104,4 +140,4 @@ def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
 
 def test_an_unknown_recipe_is_named() -> None:
     with pytest.raises(InvalidValue, match="'best'"):
-        resolve("best", dataset=None, epsilon=1.0)
+        resolve("best", schema=schema_of(28), dataset=None, epsilon=1.0)

@@ -113,7 +113,8 @@ def match(
     on_gpu = device.type == "cuda"
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and on_gpu)
     if on_gpu:
-        student.network.to(memory_format=torch.channels_last)  # the order that tensor cores like
+        # the order that tensor cores like
+        student.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = _Average(student.network, settings)
     for step in range(settings.steps):
         for group in student.optimiser.param_groups:
