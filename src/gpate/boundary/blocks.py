@@ -140,7 +140,7 @@ class Vectors:
         require_count("dimension", self.dimension, 1)
         require_positive("l2_bound", self.l2_bound)
 
-    def scale(self, unit: float) -> float:  # noqa: ARG002 - as of Tables
+    def scale(self, unit: float) -> float:
         """What a vector of length 1 weighs."""
         return 1.0 / self.l2_bound
 
@@ -151,7 +151,7 @@ class Vectors:
         whole: Ints = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit).sum(0).cpu().numpy()
         return whole
 
-    def natural(self, noisy: Floats, unit: float) -> list[Floats]:  # noqa: ARG002
+    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
         """The noised sum, as a list of one."""
         return [noisy * self.l2_bound]
 
@@ -206,10 +206,12 @@ class NoisyBlocks:
     Attributes:
         sigma: standard deviation of the noise where a record weighs 1: mu = 1 / sigma.
         blocks: one for each group of records.
+        purpose: a few public words for the ledger.
     """
 
     sigma: float
     blocks: tuple[Block, ...]
+    purpose: str = "blocks"
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
@@ -235,7 +237,9 @@ class NoisyBlocks:
     def fixed_point(self, records: Sensitive[Grouped]) -> Sensitive[Ints]:
         """The exact sums of all blocks, in whole units. Those of shards may be added to each other."""
         groups, rows = opened(records)
-        owned = torch.bincount(checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks))
+        owned = torch.bincount(
+            checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks)
+        )
         if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
             raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
         whole = [block.steps(part, self.unit) for block, part in zip(self.blocks, rows, strict=True)]
@@ -245,7 +249,7 @@ class NoisyBlocks:
         """For each block what it has: its tables in order, or one sum."""
         gate.check(self.event(gate))
         sums = opened(self.fixed_point(records))
-        voucher = gate.pay(self.event(gate), purpose="blocks")
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         noisy = Released(voucher.perturb(sums, unit=self.unit), receipts=(voucher.receipt,))
         return noisy.map(self._natural)
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -113,6 +114,11 @@ class MixtureSpec:
 class _Class(nn.Module):
     """One class: buffers only. `weights` [K], `tables` [K, groups], `group_of` [cells] and `inside` [cells]."""
 
+    weights: Tensor
+    tables: Tensor
+    group_of: Tensor
+    inside: Tensor
+
     def __init__(self, components: int, groups: Sequence[int], columns: Sequence[ColumnSpec]) -> None:
         super().__init__()
         self.sizes = tuple(groups)
@@ -130,6 +136,9 @@ class Mixture(nn.Module):
     Its `state_dict` holds, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all of them
     `low` and `high`, the ends of each cell of a number.
     """
+
+    low: Tensor
+    high: Tensor
 
     def __init__(self, spec: MixtureSpec) -> None:
         super().__init__()
@@ -296,7 +305,9 @@ def fit_tables(
         stream: of each start.
         after_step: called now and then with the start and the step; may raise to stop.
     """
-    found = [_fit_once(measured, fitting, stream(r), lambda step, r=r: after_step(r, step)) for r in range(fitting.restarts)]  # type: ignore[misc]
+    found = [
+        _fit_once(measured, fitting, stream(start), partial(after_step, start)) for start in range(fitting.restarts)
+    ]
     return torch.cat([weights for weights, _ in found], 1) / fitting.restarts, torch.cat([p for _, p in found], 1)
 
 

@@ -73,7 +73,7 @@ def rescaled(mean: Floats, histogram: Floats, edges: Floats) -> Floats:
 
 
 def upper(vectors: Tensor) -> Tensor:
-    """v v^T of each row, as its upper triangle; sqrt(2) off the diagonal, so that its length is that of the matrix."""
+    """The matrix v v^T of each row v, as its upper triangle; sqrt(2) off the diagonal, so that its length is that of the matrix."""
     rows, columns = torch.triu_indices(vectors.shape[1], vectors.shape[1])
     weight = torch.where(rows == columns, 1.0, math.sqrt(2.0)).to(vectors)
     return vectors[:, rows] * vectors[:, columns] * weight
@@ -94,7 +94,9 @@ def factors(mean: Floats, triangle: Floats, *, records: float, spread: float) ->
     return Factors(mean=mean, loadings=vectors[:, kept] * strength, variance=variance)
 
 
-def cell_probabilities(model: Factors, edges: list[Floats], *, components: int, stream: torch.Generator) -> list[Floats]:
+def cell_probabilities(
+    model: Factors, edges: list[Floats], *, components: int, stream: torch.Generator
+) -> list[Floats]:
     """For each column [components, cells]: normals around each component's centre, on cells that end at `edges`.
 
     What lies beyond the outermost edges falls into the outermost cells, as values outside the bounds do.
