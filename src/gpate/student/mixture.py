@@ -351,7 +351,7 @@ def _fit_once(
             two = _Gram.apply(p, pi)
             loss = loss + ((two * n[:, :, None] - gram) * precision).square().sum() / 2
         loss = loss / cells
-        if step > 0 and float(loss) <= fitting.target:
+        if step > 0 and loss.item() <= fitting.target:
             break
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
