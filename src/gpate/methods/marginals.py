@@ -164,7 +164,7 @@ def train_by_marginals(
     weights, tables = fit_tables(
         measured,
         fitting,
-        stream=lambda start: streams.torch("start", start),
+        stream=streams.torch("start"),
         after_step=_watch(fitting, gate, on_progress, stop),
     )
     student = _student(view, weights, tables, rares, components=settings.rare_components, streams=streams)
@@ -335,22 +335,21 @@ def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
 
 def _watch(
     fitting: Fitting, gate: Gate, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
-) -> Callable[[int, int], None]:
+) -> Callable[[int], None]:
     """Reports the fit's progress, and stops it when asked."""
     began, spend = time.monotonic(), gate.spend
 
-    def after_step(start: int, step: int) -> None:
+    def after_step(step: int) -> None:
         if stop():
             raise Interrupted("Stopped while the student was fitted; all releases are kept.")
-        done = start * fitting.steps + step
         on_progress(
             Progress(
-                iteration=done,
+                iteration=step,
                 spend=spend,
                 epsilon=gate.budget.epsilon,
                 answered=1.0,
                 seconds=time.monotonic() - began,
-                fraction=done / (fitting.restarts * fitting.steps),
+                fraction=step / fitting.steps,
                 replayed=False,
             )
         )
