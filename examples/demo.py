@@ -103,7 +103,7 @@ def draw(model: GPATE) -> Figure:
     figure = plt.figure(figsize=(9.6, 7.6), facecolor="white")
     figure.text(0.06, 0.945, "Real and synthetic digits", size=19, weight="bold", color="#1b1f24")
     figure.text(0.06, 0.925, plain_words(model), size=10.5, color=GREY, va="top", linespacing=1.45)
-    caption = "1,437 digits were learnt from, none was copied: each could be left out and the right side would look as likely."
+    caption = "1,437 digits were learnt from, none was copied: each could be left out, and the right side would be about as likely."
     figure.text(0.06, 0.035, caption, size=9, style="italic", color=GREY)
     heads = (
         ("Real", "test digits, never shown to the model", BLUE),

@@ -16,7 +16,7 @@ one Gaussian event of sensitivity 1, however many groups there are (parallel com
     >>> records = Sensitive(Grouped(groups=torch.zeros(10_000, dtype=torch.int64), rows=(codes,)))
     >>> tables = NoisyBlocks(sigma=2.0, blocks=(Tables(sizes=(2, 2), tables=((0,), (0, 1))),))
     >>> noisy = tables(records, Gate.in_memory(Budget(epsilon=9.0, delta=1e-6)))
-    >>> [table.round(-2).tolist() for table in noisy.value[0]]
+    >>> [np.abs(table.round(-2)).tolist() for table in noisy.value[0]]
     [[5000.0, 5000.0], [[0.0, 5000.0], [0.0, 5000.0]]]
 """
 
@@ -206,10 +206,12 @@ class NoisyBlocks:
     Attributes:
         sigma: standard deviation of the noise where a record weighs 1: mu = 1 / sigma.
         blocks: one for each group of records.
+        purpose: a few public words for the ledger.
     """
 
     sigma: float
     blocks: tuple[Block, ...]
+    purpose: str = "blocks"
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
@@ -247,7 +249,7 @@ class NoisyBlocks:
         """For each block what it has: its tables in order, or one sum."""
         gate.check(self.event(gate))
         sums = opened(self.fixed_point(records))
-        voucher = gate.pay(self.event(gate), purpose="blocks")
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         noisy = Released(voucher.perturb(sums, unit=self.unit), receipts=(voucher.receipt,))
         return noisy.map(self._natural)
 

@@ -122,10 +122,11 @@ class TableCells:
 
 
 def _cells(column: Column, block: Block, resolution: int) -> ColumnCells:
+    edges: tuple[float, ...] = ()
     if block.kind == "onehot":
-        cells, edges = block.size, ()
+        cells = block.size
     elif block.kind == "flag":
-        cells, edges = 2 + column.missing, ()
+        cells = 2 + column.missing
     else:
         assert isinstance(column, Bounded)
         edges = _edges(column, resolution)
@@ -162,6 +163,24 @@ def projected(noisy: Floats, total: float) -> Floats:
     fall = (np.cumsum(falling) - total) / np.arange(1, len(noisy) + 1)
     kept = int(np.nonzero(falling > fall)[0][-1])
     return np.maximum(noisy - fall[kept], 0.0)
+
+
+def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
+    """Shares of noisy counts, drawn towards those of `pooled` by the part of their distance that is noise.
+
+    >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1.0).round(3).tolist()
+    [0.9, 0.1]
+    >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1000.0).tolist()
+    [0.5, 0.5]
+    """
+    known = pooled / pooled.sum() if pooled.sum() > 0 else np.full(len(pooled), 1 / len(pooled))
+    total = float(counts.sum())
+    apart = counts - total * known
+    distance = float(apart @ apart)
+    if total <= 0 or distance <= len(counts) * spread**2:
+        return known
+    drawn = projected(total * known + (1 - len(counts) * spread**2 / distance) * apart, total)
+    return np.asarray(drawn / drawn.sum())
 
 
 def grouped(mass: Floats, *, most: int, ordered: bool, missing: bool) -> Ints:

@@ -1,23 +1,28 @@
 """Synthetic tables from low-order tables: a few noisy tables through the gate, and a mixture fitted to them.
 
-    class counts    one count per class                                                      share of mu^2: counts_share
-    one-way         (column, label) on the cells of the schema                                              oneway_share
-    groups          from the released one-way tables: at most `groups` of about equal mass                          free
-    two-way         (column, column, label) on groups, all pairs or the chosen ones                             the rest
-    student         a mixture of products of categoricals, fitted to all of them                                    free
+    counts      one count per class                                                   share of mu^2: counts_share
+    one-way     (column, label) on the cells of the schema                                           oneway_share
+    groups      of cells, from the released one-way tables                                                   free
+    pairs       where there are too many: how far each is from independence, the farthest chosen  selection_share
+    two-way     (column, column, label) on groups                                                        the rest
+    student     a mixture of products of categoricals, fitted to all of these                                free
 
-Each of the three is one Gaussian event of mu^2 = share * mu_total^2, where mu_total is what the gate has left: their
-mu^2 sum to it exactly. Which line reads a record: `NoisyCounts` and `NoisyBlocks`, each paid by its own event, and
-nothing else. Answers are written to `private/` as soon as they are drawn, so that a resumed run asks only for what it lacks;
-an answer that was paid and lost when the process died stays paid, and the rest is planned anew with what is left.
+A class with few records (by its noisy count) has no use of tables. While the others release their two-way tables, in
+three parts, it releases its mean, its scale and its second moments (`gpate.student.rare`): a record is in one class, so
+both are one event.
+
+**Which event pays for what.** Every line that reads a record is inside a `Journal.ask`, and each of those is one Gaussian
+event of sensitivity 1 (`gpate.boundary.NoisyBlocks`). Their mu^2 sum to what the gate had left. Everything between them
+works on released tables.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -26,76 +31,98 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
-from gpate.accounting.budget import merged
-from gpate.accounting.search import smallest
-from gpate.boundary import Gate, Grouped, NoisyBlocks, NoisyCounts, Released, Sensitive, Tables
-from gpate.errors import InvalidValue, require_count, require_probability
-from gpate.features.marginals import TableCells, grouped, projected
+from gpate.boundary import Distances, Gate, Grouped, Sensitive, Tables
+from gpate.boundary.blocks import Block
+from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+from gpate.features.marginals import TableCells
+from gpate.methods.journal import Journal, Noisy
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
+from gpate.methods.table_view import Pairs, RareClass, TableView
 from gpate.schema import TableSchema
 from gpate.streams import Streams
-from gpate.student.mixture import ColumnSpec, Fitting, Measured, Mixture, MixtureSpec, fit_tables
+from gpate.student.mixture import ColumnSpec, Fitting, Mixture, MixtureSpec, fit_tables
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
+RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
+"""How the two-way share is divided where there is a rare class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marginals:
-    """Settings. The first group defines the mechanism, the second the student.
+    """Settings. Those of the first group define the mechanism, those of the second the student.
 
     Attributes:
         counts_share: of mu^2, for the class counts.
         oneway_share: of mu^2, for the one-way tables; two-way tables get the rest.
+        selection_share: of mu^2, for choosing pairs where there are too many.
+        most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
         groups: most groups of a column in two-way tables.
-        most_pairs: two-way tables at most; above, pairs are chosen with `selection_share`.
-        selection_share: of mu^2, for choosing pairs where there are too many.
-        components: K, of one start.
-        restarts: starts that are pooled.
-        steps: of Adam, at most.
-        learning_rate: Adam's.
-        target: the loss per cell at which a start stops.
+        outside_share: of mu^2 of the whole budget, for telling how many values of each column lay outside the declared domain;
+            0 does not tell.
+        rare_below: a class with fewer records, by its noisy count, is described by moments instead of tables.
+
+        fitting: of the mixture.
+        work: most multiplications of the fit, in units of 10^12; above, starts and steps are cut.
+        rare_components: of a rare class.
     """
 
     counts_share: float = 0.01
     oneway_share: float = 0.24
+    selection_share: float = 0.05
+    most_pairs: int = 500
     resolution: int = 64
     groups: int = 12
-    most_pairs: int = 500
-    selection_share: float = 0.05
+    outside_share: float = 0.001
+    rare_below: int = 1000
 
-    components: int = 128
-    restarts: int = 8
-    steps: int = 1500
-    learning_rate: float = 0.05
-    target: float = 1.0
+    fitting: Fitting = field(default_factory=Fitting)
+    work: float = 1.0
+    rare_components: int = 512
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fitting, Fitting):
+            object.__setattr__(self, "fitting", Fitting(**self.fitting))
         for name in ("counts_share", "oneway_share", "selection_share"):
             require_probability(name, getattr(self, name))
-        if self.counts_share + self.oneway_share + self.selection_share >= 1:
-            raise InvalidValue("shares", "their sum", "below 1, so that two-way tables get something")
+        taken = self.counts_share + self.oneway_share + self.selection_share
+        if taken >= 1:
+            raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
+        if self.outside_share:
+            require_probability("outside_share", self.outside_share)
         require_count("groups", self.groups, 2)
         require_count("most_pairs", self.most_pairs)
-        _ = self.fitting
+        require_count("rare_below", self.rare_below)
+        require_count("rare_components", self.rare_components, 1)
+        require_positive("work", self.work)
 
-    @property
-    def fitting(self) -> Fitting:
-        """The student's part."""
-        return Fitting(
-            components=self.components,
-            restarts=self.restarts,
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            target=self.target,
-        )
+    def shares(self, columns: int) -> dict[str, float]:
+        """Of mu^2, of every release of a table with so many columns; they sum to 1."""
+        pairs = columns * (columns - 1) // 2
+        wanted = {"class counts": self.counts_share}
+        if columns:
+            wanted["one-way tables"] = self.oneway_share
+        if pairs > self.most_pairs:
+            wanted["choice of pairs"] = self.selection_share
+        if pairs:
+            wanted["two-way tables"] = 1.0 - math.fsum(wanted.values())
+        whole = math.fsum(wanted.values())
+        return {name: share / whole for name, share in wanted.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `Marginals(**data)` reads it back."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Private:
+    """The records. Opened inside `Journal.ask` alone."""
+
+    features: Tensor
+    codes: Tensor
+    labels: Tensor
 
 
 def train_by_marginals(
@@ -123,224 +150,213 @@ def train_by_marginals(
         streams: of the student's random starts.
         on_progress: called with numbers that may be shown.
         on_warning: called with what a user should know before trusting the result.
-        stop: asked between releases and during the fit; True stops the run so that it can be resumed.
+        stop: asked before releases and during the fit; True stops the run so that it can be resumed.
     """
     classes = max(1, len(schema.classes))
     cells = TableCells(schema, resolution=settings.resolution)
-    codes = cells.codes(features)
-    asking = _Asking(gate, folder, settings, columns=len(cells.columns), stop=stop)
+    records = _Private(features=features, codes=cells.codes(features), labels=labels)
+    journal = Journal(gate, folder, settings.shares(len(cells.columns)), stop=stop)
 
-    counts = asking.class_counts(labels, classes)
-    oneway = asking.oneway(codes, labels, cells.sizes, classes)
-    sizes = _class_sizes(counts, oneway)
-    groups = _groups(cells, oneway, sizes, settings.groups)
-    pairs = tuple(combinations(range(len(groups)), 2))
-    twoway = asking.twoway(codes, labels, groups, pairs, classes)
+    counts = _ask_counts(journal, records, classes)
+    oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
+    view = TableView(cells, counts, oneway, groups=settings.groups, rare_below=settings.rare_below)
+    _warn(view, on_warning)
+    pairs = _choose_pairs(journal, records, view, settings)
+    twoway, rares = _ask_twoway(journal, records, view, pairs)
 
-    measured = Measured(
-        sizes=sizes,
-        oneway=oneway.tables,
-        oneway_spread=oneway.spread,
-        groups=groups,
-        pairs=pairs,
-        twoway=twoway.tables,
-        twoway_spread=twoway.spread,
-    )
-    began = time.monotonic()
-
-    def after_step(restart: int, step: int) -> None:
-        if stop():
-            raise Interrupted("Stopped while the student was fitted; all releases are kept.")
-        done = (restart + step / settings.steps) / settings.restarts
-        on_progress(_progress(gate, restart * settings.steps + step, done, time.monotonic() - began))
-
+    measured = view.measured(pairs, twoway)
+    fitting = affordable(settings.fitting, classes=len(view.common), groups=sum(view.group_sizes), work=settings.work)
     weights, tables = fit_tables(
-        measured, settings.fitting, stream=lambda r: streams.torch("start", r), after_step=after_step
+        measured,
+        fitting,
+        stream=streams.torch("start"),
+        after_step=_watch(fitting, gate, on_progress, stop),
     )
-    student = _student(cells, measured, weights, tables)
-    return student, sizes / sizes.sum()
+    student = _student(view, weights, tables, rares, components=settings.rare_components, streams=streams)
+    return student, view.sizes / view.sizes.sum()
 
 
-# --- releases: asked once, journaled, recalled --------------------------------------------------------------------------
+# --- releases ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Noisy:
-    """Released tables and the standard deviation of their noise."""
-
-    tables: Released[list[Floats]]
-    spread: float
+def _ask_counts(journal: Journal, records: _Private, classes: int) -> Noisy:
+    block = Tables(sizes=(classes,), tables=((0,),))
+    return journal.ask("class counts", lambda _: (block,), lambda _: _all(records.labels, records.labels[:, None]))[0]
 
 
-class _Asking:
-    """Asks the gate for each release once, with its share of what is left."""
-
-    def __init__(
-        self, gate: Gate, folder: RunFolder, settings: Marginals, *, columns: int, stop: Callable[[], bool]
-    ) -> None:
-        self.gate, self.folder, self.settings, self.stop = gate, folder, settings, stop
-        pairs = columns * (columns - 1) // 2
-        self.shares = {
-            "counts": settings.counts_share,
-            "oneway": settings.oneway_share if columns else 0.0,
-            "twoway": 1.0 - settings.counts_share - settings.oneway_share if pairs else 0.0,
-        }
-
-    def class_counts(self, labels: Tensor, classes: int) -> Noisy:
-        def ask(sigma: float) -> Released[list[Floats]]:
-            return NoisyCounts(classes=classes, sigma=sigma)(Sensitive(labels), self.gate).map(lambda counts: [counts])
-
-        return self._once("counts", ask, lambda sigma: sigma)
-
-    def oneway(self, codes: Tensor, labels: Tensor, sizes: tuple[int, ...], classes: int) -> Noisy:
-        """For each column [classes, cells]."""
-        tables = tuple((0, 1 + column) for column in range(len(sizes)))
-        return self._tables("oneway", torch.cat([labels[:, None], codes], 1), (classes, *sizes), tables)
-
-    def twoway(
-        self, codes: Tensor, labels: Tensor, groups: tuple[Ints, ...], pairs: tuple[tuple[int, int], ...], classes: int
-    ) -> Noisy:
-        """For each pair [classes, groups, groups]."""
-        coarse = torch.stack([torch.as_tensor(g)[codes[:, j]] for j, g in enumerate(groups)], 1) if groups else codes
-        sizes = tuple(int(group.max()) + 1 for group in groups)
-        tables = tuple((0, 1 + a, 1 + b) for a, b in pairs)
-        return self._tables("twoway", torch.cat([labels[:, None], coarse], 1), (classes, *sizes), tables)
-
-    def _tables(self, name: str, codes: Tensor, sizes: tuple[int, ...], tables: tuple[tuple[int, ...], ...]) -> Noisy:
-        def mechanism(sigma: float) -> NoisyBlocks:
-            return NoisyBlocks(sigma=sigma, blocks=(Tables(sizes=sizes, tables=tables),))
-
-        def ask(sigma: float) -> Released[list[Floats]]:
-            return mechanism(sigma)(Sensitive(Grouped((codes,))), self.gate).map(lambda blocks: blocks[0])
-
-        return self._once(name, ask, lambda sigma: mechanism(sigma).spreads[0])
-
-    def _once(
-        self, name: str, ask: Callable[[float], Released[list[Floats]]], spread: Callable[[float], float]
-    ) -> Noisy:
-        """The journal's answer, or a new one that is in the journal before it is used."""
-        file = f"tables-{name}.json"
-        if not self.folder.has(file):
-            if self.stop():
-                raise Interrupted(f"Stopped before the release of {name}.")
-            sigma = 1.0 / self._mu(name)
-            answer = ask(sigma)
-            self.folder.write_json(
-                file,
-                {
-                    "spread": spread(sigma),
-                    "shapes": [table.shape for table in answer.value],
-                    "tables": [table.ravel().tolist() for table in answer.value],
-                    "receipts": [[receipt.line, receipt.chain] for receipt in answer.receipts],
-                },
-            )
-        kept = self.folder.read_json(file)
-        tables = [np.array(t).reshape(shape) for t, shape in zip(kept["tables"], kept["shapes"], strict=True)]
-        receipts = tuple(Receipt(line=line, chain=chain) for line, chain in kept["receipts"])
-        return Noisy(tables=self.gate.recall(tables, receipts), spread=kept["spread"])
-
-    def _mu(self, name: str) -> float:
-        """This release's part of what is left, by the shares of those not released yet."""
-        ahead = [share for other, share in self.shares.items() if not self.folder.has(f"tables-{other}.json")]
-        return math.sqrt(self.shares[name] / math.fsum(ahead)) * mu_left(self.gate)
+def _ask_oneway(journal: Journal, records: _Private, classes: int, sizes: tuple[int, ...]) -> Noisy:
+    """For each column [classes, cells]."""
+    block = Tables(sizes=(classes, *sizes), tables=tuple((0, 1 + column) for column in range(len(sizes))))
+    codes = torch.cat([records.labels[:, None], records.codes], 1)
+    return journal.ask("one-way tables", lambda _: (block,), lambda _: _all(records.labels, codes))[0]
 
 
-_DRAWS = 10_000_000
-"""More noise values than any run draws, for the slack of exact noise."""
+def _choose_pairs(journal: Journal, records: _Private, view: TableView, settings: Marginals) -> Pairs:
+    """All pairs, or the two per column that are farthest from what independent columns would give."""
+    pairs = tuple(combinations(range(len(view.groups)), 2))
+    if len(pairs) <= settings.most_pairs:
+        return pairs
+    block = Distances(tables=Tables(sizes=view.group_sizes, tables=pairs), predictions=view.independent(pairs))
+    noisy = journal.ask(
+        "choice of pairs", lambda _: (block,), lambda _: _all(records.labels, view.grouped_codes(records.codes))
+    )[0]
+    farthest = np.argsort(-noisy.tables.value[0], kind="stable")[: 2 * len(view.groups)]
+    return tuple(pairs[i] for i in np.sort(farthest))
 
 
-def mu_left(gate: Gate) -> float:
-    """The mu of all Gaussian noise that the gate still allows, the slack of exact noise taken off."""
-    if math.isinf(gate.budget.epsilon):
-        raise InvalidValue("epsilon", gate.budget.epsilon, "finite: noise is planned from it")
-    spent = gate.ledger.tally
+def _ask_twoway(
+    journal: Journal, records: _Private, view: TableView, pairs: Pairs
+) -> tuple[Noisy | None, list[RareClass]]:
+    """Two-way tables of the common classes [classes, groups, groups], and beside them what the rare ones say.
 
-    def event(sigma: float) -> Gaussian:
-        if gate.grid(sigma) is None:
-            return Gaussian(sigma=sigma, dimension=_DRAWS)
-        return DiscreteGaussian(sigma=sigma, dimension=_DRAWS, grid=grid_for(sigma))
+    Where there is a rare class the tables come in parts, each with as many of them as its share: the same noise on all.
+    """
+    rares = [RareClass(label, view) for label in view.rare]
+    if not pairs:
+        return None, rares
+    parts = RARE_PARTS if rares else {"": 1.0}
+    if rares:
+        journal.split("two-way tables", {f"two-way tables, rare {part}": share for part, share in parts.items()})
+    place = torch.full((len(view.sizes),), -1)
+    place[view.common] = torch.arange(len(view.common))
+    found: list[Noisy] = []
+    for part, own in zip(parts, divided(pairs, tuple(parts.values())), strict=True):
+        tables = Tables(
+            sizes=(len(view.common), *view.group_sizes),
+            tables=tuple((0, 1 + a, 1 + b) for a, b in own) or ((0,),),  # a part may be too small for any table
+        )
 
-    return 1.0 / smallest(lambda sigma: gate.budget.allows(merged(spent, {event(sigma): 1})))
+        def blocks(sigma: float, part: str = part, tables: Tables = tables) -> tuple[Block, ...]:
+            return (tables, *(one.block(part, sigma) for one in rares))
+
+        def rows(sigma: float, part: str = part) -> Sensitive[Grouped]:
+            groups = torch.zeros_like(records.labels)
+            for i, one in enumerate(rares):
+                groups[records.labels == one.label] = 1 + i
+            common = groups == 0
+            codes = torch.cat([place[records.labels[common], None], view.grouped_codes(records.codes[common])], 1)
+            own = [one.rows(part, records.features[groups == 1 + i], sigma) for i, one in enumerate(rares)]
+            return Sensitive(Grouped(groups=groups, rows=(codes, *own)))
+
+        name = f"two-way tables, rare {part}" if rares else "two-way tables"
+        answer = journal.ask(name, blocks, rows)
+        found += [answer[0]] if own else []
+        for one, noisy in zip(rares, answer[1:], strict=True):
+            one.learn(part, noisy)
+    return joined(found), rares
 
 
-# --- post-processing ----------------------------------------------------------------------------------------------------
+def divided(pairs: Pairs, shares: Sequence[float]) -> list[Pairs]:
+    """Pairs in runs as long as the shares say: at equal noise per count a run of twice the length costs twice as much."""
+    ends = np.rint(np.cumsum([0.0, *shares]) / math.fsum(shares) * len(pairs)).astype(int)
+    return [pairs[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def _class_sizes(counts: Noisy, oneway: Noisy) -> Floats:
-    """Records in each class: its count and the sums of its one-way tables, weighted by their noise; at least 1."""
-    estimates = [counts.tables.value[0]] + [table.sum(1) for table in oneway.tables.value]
-    precision = [counts.spread**-2] + [oneway.spread**-2 / table.shape[1] for table in oneway.tables.value]
-    return np.maximum(np.average(estimates, axis=0, weights=precision), 1.0)
+def joined(parts: Sequence[Noisy]) -> Noisy:
+    """Tables of several parts as one list; each part's spread is nearly the same, and the largest is taken."""
+    released = parts[0].tables
+    for part in parts[1:]:
+        released = released.with_(part.tables, lambda first, second: [*first, *second])
+    return Noisy(tables=released, spread=max(part.spread for part in parts))
 
 
-def _groups(cells: TableCells, oneway: Noisy, sizes: Floats, most: int) -> tuple[Ints, ...]:
-    """Groups of each column, by its mass over all classes."""
-    found = []
-    for column, table in zip(cells.columns, oneway.tables.value, strict=True):
-        mass = projected(table.sum(0), float(sizes.sum()))
-        found.append(grouped(mass, most=most, ordered=column.kind == "number", missing=column.missing))
-    return tuple(found)
+def _all(labels: Tensor, rows: Tensor) -> Sensitive[Grouped]:
+    """All records in one block."""
+    return Sensitive(Grouped(groups=torch.zeros_like(labels), rows=(rows,)))
 
 
-def _student(cells: TableCells, measured: Measured, weights: Tensor, tables: Tensor) -> Mixture:
-    columns = tuple(
-        ColumnSpec(kind=column.kind, start=column.start, cells=column.cells, missing=column.missing)
-        for column in cells.columns
-    )
-    classes, components = weights.shape
+# --- the student ------------------------------------------------------------------------------------------------------
+
+
+def affordable(fitting: Fitting, *, classes: int, groups: int, work: float) -> Fitting:
+    """The fit with as many starts, then as many steps, as `work` (in 10^12 multiplications) allows; 200 steps at least."""
+    step = 4.0 * classes * fitting.components * groups**2 / 1e12
+    restarts = max(1, min(fitting.restarts, int(work / max(step * fitting.steps, 1e-12))))
+    steps = max(min(200, fitting.steps), min(fitting.steps, int(work / max(step * restarts, 1e-12))))
+    return replace(fitting, restarts=restarts, steps=steps)
+
+
+def _student(
+    view: TableView,
+    weights: Tensor,
+    tables: Tensor,
+    rares: Sequence[RareClass],
+    *,
+    components: int,
+    streams: Streams,
+) -> Mixture:
+    """The mixture of all classes: fitted tables for the common ones, factors for the rare ones."""
+    low, high = view.cells.ends()
+    state = {"low": torch.from_numpy(low).float(), "high": torch.from_numpy(high).float()}
+    sizes: dict[int, tuple[int, ...]] = {}
+    for i, label in enumerate(view.common):
+        inside = torch.from_numpy(view.inside(label)).float()
+        groups = torch.from_numpy(np.concatenate([*view.groups, np.zeros(0, dtype=np.int64)]))
+        state |= _state(label, weights[i], tables[i], groups, inside)
+        sizes[label] = view.group_sizes
+    for one in rares:
+        stream = streams.torch("factors", one.label)
+        parts = one.tables(components=components, stream=stream)
+        groups = torch.cat([torch.arange(size) for size in view.cells.sizes])
+        even = torch.full((components,), 1.0 / components)
+        state |= _state(
+            one.label, even, torch.from_numpy(np.concatenate(parts, 1)).float(), groups, torch.ones(len(groups))
+        )
+        sizes[one.label] = view.cells.sizes
+    labels = range(len(view.sizes))
     spec = MixtureSpec(
-        width=cells.width,
-        columns=columns,
-        components=(components,) * classes,
-        groups=(measured.group_sizes,) * classes,
+        width=view.cells.width,
+        columns=tuple(
+            ColumnSpec(kind=column.kind, start=column.start, cells=column.cells, missing=column.missing)
+            for column in view.cells.columns
+        ),
+        components=tuple(len(state[f"{label}.weights"]) for label in labels),
+        groups=tuple(sizes[label] for label in labels),
     )
     student = Mixture(spec)
-    low, high = cells.ends()
-    inside = _inside(measured)
-    state = {"low": torch.from_numpy(low).float(), "high": torch.from_numpy(high).float()}
-    for c in range(classes):
-        state |= {
-            f"{c}.weights": weights[c],
-            f"{c}.tables": tables[c],
-            f"{c}.group_of": torch.from_numpy(np.concatenate(measured.groups))
-            if measured.groups
-            else torch.zeros(0, dtype=torch.int64),
-            f"{c}.inside": torch.from_numpy(inside[c]).float(),
-        }
     student.load_state_dict(state)
     return student
 
 
-def _inside(measured: Measured) -> Floats:
-    """How the cells of a group share its mass, by class [classes, cells]; drawn towards all classes where it is noisy."""
-    parts = []
-    for table, group in zip(measured.oneway.value, measured.groups, strict=True):
-        share = np.zeros_like(table)
-        for g in range(int(group.max()) + 1):
-            own = np.nonzero(group == g)[0]
-            if len(own) == 1:
-                share[:, own] = 1.0
-                continue
-            pooled = projected(table[:, own].sum(0), float(table[:, own].sum()))
-            pooled = pooled / pooled.sum() if pooled.sum() > 0 else np.full(len(own), 1 / len(own))
-            for c, counts in enumerate(table[:, own]):
-                total = max(float(counts.sum()), 0.0)
-                apart = counts - total * pooled
-                noise = measured.oneway_spread**2 * len(own)
-                trust = max(0.0, 1.0 - noise / max(float(apart @ apart), 1e-12))
-                drawn = projected(total * pooled + trust * apart, total)
-                share[c, own] = drawn / drawn.sum() if drawn.sum() > 0 else pooled
-        parts.append(share)
-    return np.concatenate(parts, 1) if parts else np.zeros((len(measured.sizes), 0))
+def _state(label: int, weights: Tensor, tables: Tensor, group_of: Tensor, inside: Tensor) -> dict[str, Tensor]:
+    parts = {"weights": weights, "tables": tables, "group_of": group_of, "inside": inside}
+    return {f"{label}.{name}": tensor for name, tensor in parts.items()}
 
 
-def _progress(gate: Gate, iteration: int, fraction: float, seconds: float) -> Progress:
-    return Progress(
-        iteration=iteration,
-        spend=gate.spend,
-        epsilon=gate.budget.epsilon,
-        answered=1.0,
-        seconds=seconds,
-        fraction=fraction,
-        replayed=False,
-    )
+def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
+    """Says where the noise is as large as what it hides."""
+    noise = view.counts.spread
+    if view.sizes.sum() < 10 * noise:
+        on_warning(
+            f"The number of records cannot be told from the noise (give or take {2 * noise:,.0f}): the synthetic table will "
+            "say next to nothing. Mend: a larger epsilon, or more records."
+        )
+    elif view.tables and view.spread * math.sqrt(max(view.group_sizes)) > view.sizes.max() / max(view.group_sizes):
+        on_warning(
+            f"Counts of the one-way tables are lost in their noise (about {view.spread:,.0f} each): the synthetic columns will be "
+            "crude. Mend: a larger epsilon, or more records."
+        )
+
+
+def _watch(
+    fitting: Fitting, gate: Gate, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
+) -> Callable[[int], None]:
+    """Reports the fit's progress, and stops it when asked."""
+    began, spend = time.monotonic(), gate.spend
+
+    def after_step(step: int) -> None:
+        if stop():
+            raise Interrupted("Stopped while the student was fitted; all releases are kept.")
+        on_progress(
+            Progress(
+                iteration=step,
+                spend=spend,
+                epsilon=gate.budget.epsilon,
+                answered=1.0,
+                seconds=time.monotonic() - began,
+                fraction=step / fitting.steps,
+                replayed=False,
+            )
+        )
+
+    return after_step

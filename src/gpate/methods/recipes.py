@@ -397,7 +397,7 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
 def quick(settings: Settings) -> Settings:
     """A try-out: less of everything that takes time. The guarantee is the same."""
     if settings.method == "marginals":
-        return settings.changed({"restarts": 2, "steps": 300})
+        return settings.changed({"fitting.restarts": 2, "fitting.steps": 300})
     if settings.method == "embedding":
         return settings.changed(settings.embedding.quick())
     changes: dict[str, Any] = {

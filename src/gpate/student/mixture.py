@@ -113,6 +113,11 @@ class MixtureSpec:
 class _Class(nn.Module):
     """One class: buffers only. `weights` [K], `tables` [K, groups], `group_of` [cells] and `inside` [cells]."""
 
+    weights: Tensor
+    tables: Tensor
+    group_of: Tensor
+    inside: Tensor
+
     def __init__(self, components: int, groups: Sequence[int], columns: Sequence[ColumnSpec]) -> None:
         super().__init__()
         self.sizes = tuple(groups)
@@ -130,6 +135,9 @@ class Mixture(nn.Module):
     Its `state_dict` holds, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all of them
     `low` and `high`, the ends of each cell of a number.
     """
+
+    low: Tensor
+    high: Tensor
 
     def __init__(self, spec: MixtureSpec) -> None:
         super().__init__()
@@ -285,77 +293,90 @@ def fit_tables(
     measured: Measured,
     fitting: Fitting,
     *,
-    stream: Callable[[int], torch.Generator],
-    after_step: Callable[[int, int], None] = lambda restart, step: None,
+    stream: torch.Generator,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> tuple[Tensor, Tensor]:
     """Weights [classes, K R] and group probabilities [classes, K R, groups] of all R starts, pooled.
 
     Args:
         measured: what was released.
         fitting: how.
-        stream: of each start.
-        after_step: called now and then with the start and the step; may raise to stop.
+        stream: of the random starts.
+        after_step: called now and then with the step; may raise to stop.
     """
-    found = [
-        _fit_once(measured, fitting, stream(r), lambda step, r=r: after_step(r, step)) for r in range(fitting.restarts)
-    ]  # type: ignore[misc]
-    return torch.cat([weights for weights, _ in found], 1) / fitting.restarts, torch.cat([p for _, p in found], 1)
-
-
-class _Gram(torch.autograd.Function):
-    """P^T diag(pi) P for [classes, K, groups], with the gradient of a symmetric use of it: one product instead of two."""
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, pi: Tensor) -> Tensor:
-        ctx.save_for_backward(p, pi)
-        return (p * pi.unsqueeze(-1)).transpose(1, 2) @ p
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        p, pi = ctx.saved_tensors
-        product = p @ gradient
-        return 2 * pi.unsqueeze(-1) * product, (p * product).sum(-1)
-
-
-def _fit_once(
-    measured: Measured, fitting: Fitting, stream: torch.Generator, after_step: Callable[[int], None]
-) -> tuple[Tensor, Tensor]:
-    sizes = measured.group_sizes
-    if not sizes:
-        return torch.full((len(measured.sizes), 1), 1.0), torch.zeros(len(measured.sizes), 1, 0)
-    n = torch.as_tensor(measured.sizes, dtype=torch.float32)[:, None]
-    oneway, spread = _group_tables(measured)
-    gram, precision = _gram_tables(measured)
-    logits = torch.randn(len(n), fitting.components, sum(sizes), generator=stream) * fitting.spread
-    logits += _start(oneway, spread, sizes)[:, None]
-    logits.requires_grad_()
-    mixing = torch.zeros(len(n), fitting.components, requires_grad=True)
+    classes = len(measured.sizes)
+    if not measured.groups:
+        return torch.ones(classes, 1), torch.zeros(classes, 1, 0)
+    distance = _Distance(measured, fitting.restarts)
+    shape = (fitting.restarts, classes, fitting.components, sum(measured.group_sizes))
+    logits = torch.randn(shape, generator=stream) * fitting.spread + distance.start[:, None]
+    logits, mixing = logits.flatten(0, 1), torch.zeros(shape[0] * classes, fitting.components)
     optimiser = torch.optim.Adam([logits, mixing], lr=fitting.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, fitting.steps, fitting.learning_rate / 20)
-    cells = oneway.numel() + len(n) * int((precision > 0).sum()) // 2
+    found = [torch.zeros(shape[:3]), torch.zeros(shape)]
+    running = torch.ones(fitting.restarts, dtype=torch.bool)
     for step in range(fitting.steps):
-        p = _softmax(logits, sizes)
-        pi = torch.softmax(mixing, -1)
-        one = (pi[:, :, None] * p).sum(1) * n
-        loss = ((one - oneway) / spread).square().sum()
-        if measured.pairs:
-            two = _Gram.apply(p, pi)
-            loss = loss + ((two * n[:, :, None] - gram) * precision).square().sum() / 2
-        loss = loss / cells
-        if step > 0 and float(loss) <= fitting.target:
+        losses, pi, p, mixing.grad, logits.grad = distance(logits, mixing)
+        for kept, now in zip(found, (pi, p), strict=True):
+            kept[running] = now.view_as(kept)[running]
+        running &= losses > fitting.target
+        if not running.any():
             break
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
         optimiser.step()
         schedule.step()
+        logits.clamp_(-_LARGEST, _LARGEST)
         if step % 50 == 0:
             after_step(step)
-    with torch.no_grad():
-        return torch.softmax(mixing, -1), _softmax(logits, sizes)
+    weights, tables = (kept.transpose(0, 1).flatten(1, 2) for kept in found)
+    return weights / fitting.restarts, tables
 
 
-def _softmax(logits: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return torch.cat([part.softmax(-1) for part in logits.split(sizes, -1)], -1)
+_LARGEST = 40.0
+"""Of a log probability before it is normalised: nothing overflows, and e^-80 is as good as zero."""
+
+
+class _Distance:
+    """The weighted squared distance of mixtures from the released tables, with its gradient in closed form.
+
+    With Q = n P^T diag(pi) P, E the gradient with respect to Q and e that with respect to n pi^T P, the gradient with respect
+    to P is pi (2 P E + e), and with respect to pi the row sums of P * (P E + e).
+    """
+
+    def __init__(self, measured: Measured, restarts: int) -> None:
+        sizes = measured.group_sizes
+        self.n = torch.as_tensor(measured.sizes, dtype=torch.float32).repeat(restarts)[:, None]
+        self.oneway, self.spread = _group_tables(measured)
+        self.gram, self.precision = _gram_tables(measured)
+        self.start = _start(self.oneway, self.spread, sizes)
+        self.cells = self.oneway.numel() + len(measured.sizes) * int((self.precision > 0).sum()) // 2
+        self.restarts = restarts
+        column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        self.member = torch.nn.functional.one_hot(column, len(sizes)).float()
+        self.pairs = bool(measured.pairs)
+
+    def __call__(self, logits: Tensor, mixing: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Loss per cell of each start [R]; pi [R classes, K] and P [R classes, K, groups]; the gradients of both inputs."""
+        pi, p = mixing.softmax(-1), logits.exp()
+        p = p / (p @ self.member @ self.member.T)
+        weighted = pi[:, :, None] * p
+        apart = (weighted.sum(1) * self.n - self._for_starts(self.oneway)) / self.spread
+        loss = apart.square().sum(1)
+        e = 2 * apart / self.spread * self.n
+        inner = torch.zeros_like(p)
+        if self.pairs:
+            two = torch.bmm(weighted.transpose(1, 2), p).mul_(self.n[:, :, None]).sub_(self._for_starts(self.gram))
+            two *= self.precision
+            loss = loss + two.square().sum((1, 2)) / 2
+            inner = torch.bmm(p, two.mul_(self.precision).mul_(self.n[:, :, None]))
+        on_pi = (p * (inner + e[:, None])).sum(-1)
+        on_p = pi[:, :, None] * (2 * inner + e[:, None])
+        on_logits = p * (on_p - (p * on_p) @ self.member @ self.member.T)
+        on_mixing = pi * (on_pi - (pi * on_pi).sum(-1, keepdim=True))
+        return loss.view(self.restarts, -1).sum(1) / self.cells, pi, p, on_mixing / self.cells, on_logits / self.cells
+
+    def _for_starts(self, tables: Tensor) -> Tensor:
+        """The classes' tables, once for each start."""
+        return tables.expand(self.restarts, *tables.shape).flatten(0, 1)
 
 
 def _group_tables(measured: Measured) -> tuple[Tensor, Tensor]:

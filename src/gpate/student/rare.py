@@ -73,7 +73,7 @@ def rescaled(mean: Floats, histogram: Floats, edges: Floats) -> Floats:
 
 
 def upper(vectors: Tensor) -> Tensor:
-    """V v^T of each row, as its upper triangle; sqrt(2) off the diagonal, so that its length is that of the matrix."""
+    """The matrix v v^T of each row v, as its upper triangle; sqrt(2) off the diagonal, so that its length is that of the matrix."""
     rows, columns = torch.triu_indices(vectors.shape[1], vectors.shape[1])
     weight = torch.where(rows == columns, 1.0, math.sqrt(2.0)).to(vectors)
     return vectors[:, rows] * vectors[:, columns] * weight

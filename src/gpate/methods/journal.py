@@ -1,0 +1,127 @@
+"""Releases that are asked for once, with a share of what the gate has left, and kept for a resumed run.
+
+**The split.** Shares of mu^2 are named beforehand. A release takes its share among those that are still to come:
+mu_i^2 = share_i / (sum of shares ahead) * mu_left^2. With nothing lost that is share_i of the whole, and all mu_i^2 sum to
+the whole. An answer that was paid for but not yet written when the process died stays paid; the others, and the same
+one asked again, then share what is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
+from gpate.accounting.budget import merged
+from gpate.accounting.search import smallest
+from gpate.boundary import Gate, Grouped, NoisyBlocks, Released, Sensitive
+from gpate.boundary.blocks import Block
+from gpate.errors import BudgetExceeded, InvalidValue
+from gpate.methods.progress import Interrupted
+from gpate.methods.run import RunFolder
+
+Floats = NDArray[np.float64]
+
+_DRAWS = 10_000_000
+"""More noise values than a run draws, for the slack of exact noise."""
+
+_LEAST_MU = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy:
+    """What one block released, and the standard deviation of its noise."""
+
+    tables: Released[list[Floats]]
+    spread: float
+
+
+class Journal:
+    """Asks for each release once.
+
+    Args:
+        gate: pays.
+        folder: its private half keeps the answers.
+        shares: of mu^2, by name, of all releases to come; their sum is the whole.
+        stop: asked before each release; True stops the run so that it can be resumed.
+    """
+
+    def __init__(
+        self, gate: Gate, folder: RunFolder, shares: Mapping[str, float], *, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.gate, self.folder, self.stop = gate, folder, stop
+        self.shares = dict(shares)
+
+    def split(self, name: str, parts: Mapping[str, float]) -> None:
+        """Divides the share of a release among several, in proportion to `parts`."""
+        whole, total = self.shares.pop(name), math.fsum(parts.values())
+        self.shares |= {part: whole * value / total for part, value in parts.items()}
+
+    def ask(
+        self, name: str, blocks: Callable[[float], tuple[Block, ...]], records: Callable[[float], Sensitive[Grouped]]
+    ) -> list[Noisy]:
+        """What each block says: the journal's answer, or a new one that is in the journal before it is used.
+
+        Args:
+            name: of the release.
+            blocks: for a sigma (see `NoisyBlocks`).
+            records: what they sum, for a sigma; only called if the answer is not in the journal.
+        """
+        file = _file(name)
+        if not self.folder.has(file):
+            if self.stop():
+                raise Interrupted("Stopped before a release; those before it are kept.")
+            sigma = 1.0 / self._mu(name)
+            answer = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name)(records(sigma), self.gate)
+            self.folder.write_json(
+                file,
+                {
+                    "sigma": sigma,
+                    "shapes": [[table.shape for table in block] for block in answer.value],
+                    "tables": [[table.ravel().tolist() for table in block] for block in answer.value],
+                    "receipts": [[receipt.line, receipt.chain] for receipt in answer.receipts],
+                },
+            )
+        kept = self.folder.read_json(file)
+        receipts = tuple(Receipt(line=line, chain=chain) for line, chain in kept["receipts"])
+        spreads = NoisyBlocks(sigma=kept["sigma"], blocks=blocks(kept["sigma"])).spreads
+        return [
+            Noisy(
+                tables=self.gate.recall(
+                    [np.array(table).reshape(shape) for table, shape in zip(tables, shapes, strict=True)], receipts
+                ),
+                spread=spread,
+            )
+            for tables, shapes, spread in zip(kept["tables"], kept["shapes"], spreads, strict=True)
+        ]
+
+    def _mu(self, name: str) -> float:
+        ahead = [share for other, share in self.shares.items() if not self.folder.has(_file(other))]
+        mu = math.sqrt(self.shares[name] / math.fsum(ahead)) * mu_left(self.gate)
+        if mu < _LEAST_MU:
+            raise BudgetExceeded((name,), self.gate.left, "Nothing is left for this release.")
+        return mu
+
+
+def _file(name: str) -> str:
+    return f"release {name}.json".replace(",", "").replace(" ", "-")
+
+
+def mu_left(gate: Gate) -> float:
+    """The mu of all Gaussian noise that the gate still allows, with the slack of exact noise taken off."""
+    if math.isinf(gate.budget.epsilon):
+        raise InvalidValue("epsilon", gate.budget.epsilon, "finite: the noise is planned from it")
+    spent = gate.ledger.tally
+    exact = gate.grid(1.0) is not None
+
+    def fits(sigma: float) -> bool:
+        event = (
+            DiscreteGaussian(sigma=sigma, dimension=_DRAWS, grid=grid_for(sigma)) if exact else Gaussian(sigma=sigma)
+        )
+        return gate.budget.allows(merged(spent, {event: 1}))
+
+    return 1.0 / smallest(fits, tolerance=1e-9)

@@ -1,0 +1,249 @@
+"""What released class counts and one-way tables say about a table: post-processing, so all of it is free.
+
+How many records each class has, which classes are rare, which cells form a group in two-way tables, and where the
+numbers of the common classes lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.boundary import Tables, Vectors
+from gpate.boundary.blocks import Block
+from gpate.features.marginals import TableCells, grouped, projected, shares_near
+from gpate.methods.journal import Noisy
+from gpate.student import rare
+from gpate.student.mixture import Measured
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Where numbers of the common classes lie, in the units of an encoded row.
+
+    Attributes:
+        columns: the numbers, as places in `TableCells.columns`.
+        slots: of each in an encoded row.
+        missing: slot of each one's missing flag, or -1.
+        centre: mean of each.
+        spread: standard deviation of each.
+    """
+
+    columns: tuple[int, ...]
+    slots: tuple[int, ...]
+    missing: tuple[int, ...]
+    centre: Floats
+    spread: Floats
+
+    def standardised(self, features: Tensor) -> Tensor:
+        """Encoded rows -> u, float64 [records, numbers]; 0 where the value is missing."""
+        u = (features[:, list(self.slots)].double() - torch.from_numpy(self.centre)) / torch.from_numpy(self.spread)
+        for j, flag in enumerate(self.missing):
+            if flag >= 0:
+                u[features[:, flag] >= 0.5, j] = 0.0
+        return u
+
+
+class TableView:
+    """What the first releases say.
+
+    Args:
+        cells: of the schema.
+        counts: noisy class counts.
+        oneway: for each column a noisy table [classes, cells]; None without columns.
+        groups: most groups of a column.
+        rare_below: a class with fewer records is rare, if there are numbers to describe it by.
+
+    Attributes:
+        sizes: records in each class, at least 1.
+        rare: labels of the rare classes; never that of the largest.
+        common: the other labels.
+        groups: for each column the group of each cell.
+        scale: of the numbers.
+    """
+
+    def __init__(self, cells: TableCells, counts: Noisy, oneway: Noisy | None, *, groups: int, rare_below: int) -> None:
+        self.cells, self.counts, self.oneway = cells, counts, oneway
+        self.tables = [] if oneway is None else oneway.tables.value
+        self.spread = 1.0 if oneway is None else oneway.spread
+        self.sizes = self._class_sizes()
+        numbers = sum(column.kind == "number" for column in cells.columns)
+        largest = int(np.argmax(self.sizes))
+        self.rare = [c for c, n in enumerate(self.sizes) if n < rare_below and c != largest and numbers >= 2]
+        self.common = [c for c in range(len(self.sizes)) if c not in self.rare]
+        self.pooled = [self._pooled(table) for table in self.tables]
+        self.groups = tuple(
+            grouped(np.sqrt(mass), most=groups, ordered=column.kind == "number", missing=column.missing)
+            for column, mass in zip(cells.columns, self.pooled, strict=True)
+        )
+        self.group_sizes = tuple(int(group.max()) + 1 for group in self.groups)
+        self.scale = self._scale()
+
+    def _class_sizes(self) -> Floats:
+        """Its count and the sums of its one-way tables, weighted by their noise."""
+        estimates = [self.counts.tables.value[0], *(table.sum(1) for table in self.tables)]
+        precision = [self.counts.spread**-2, *(self.spread**-2 / table.shape[1] for table in self.tables)]
+        return np.maximum(np.average(estimates, axis=0, weights=precision), 1.0)
+
+    def _pooled(self, table: Floats) -> Floats:
+        """Counts of the common classes together, without what is noise alone: below two of its spreads."""
+        total, spread = table[self.common].sum(0), self.spread * len(self.common) ** 0.5
+        mass = projected(total, float(self.sizes[self.common].sum()))
+        clear = np.where(mass > 2 * spread, mass, 0.0)
+        return clear if clear.sum() > 0 else mass
+
+    def _scale(self) -> Scale:
+        low, high = self.cells.ends()
+        firsts = np.cumsum([0, *self.cells.sizes])
+        columns, centre, spread = [], [], []
+        for j, (column, mass) in enumerate(zip(self.cells.columns, self.pooled, strict=True)):
+            if column.kind != "number":
+                continue
+            own = slice(firsts[j], firsts[j] + len(column.edges) - 1)
+            middle, width = (low[own] + high[own]) / 2, high[own] - low[own]
+            share = mass[: len(middle)] + 1e-12
+            share = share / share.sum()
+            mean = float(share @ middle)
+            columns.append(j)
+            centre.append(mean)
+            spread.append(float(np.sqrt(share @ ((middle - mean) ** 2 + width**2 / 12))))
+        starts = [self.cells.columns[j].start for j in columns]
+        flags = [self.cells.columns[j].start + 1 if self.cells.columns[j].missing else -1 for j in columns]
+        return Scale(
+            columns=tuple(columns),
+            slots=tuple(starts),
+            missing=tuple(flags),
+            centre=np.array(centre),
+            spread=np.array(spread),
+        )
+
+    def grouped_codes(self, codes: Tensor) -> Tensor:
+        """Cells -> groups, int64 [records, columns]."""
+        return torch.stack([torch.from_numpy(group)[codes[:, j]] for j, group in enumerate(self.groups)], 1)
+
+    def independent(self, pairs: Pairs) -> Ints:
+        """Counts of every pair's groups if columns were independent, whole numbers."""
+        total = float(self.sizes.sum())
+        shares = []
+        for table, group, size in zip(self.tables, self.groups, self.group_sizes, strict=True):
+            counts = projected(np.bincount(group, weights=table.sum(0), minlength=size).astype(np.float64), total)
+            shares.append(counts / total)
+        predictions = [np.outer(shares[a], shares[b]).ravel() * total for a, b in pairs]
+        return np.rint(np.concatenate(predictions)).astype(np.int64)
+
+    def measured(self, pairs: Pairs, twoway: Noisy | None) -> Measured:
+        """All tables of the common classes, for the fit."""
+        common = self.common
+
+        def of_common(tables: list[Floats]) -> list[Floats]:
+            return [table[common] for table in tables]
+
+        return Measured(
+            sizes=self.sizes[common],
+            oneway=self.counts.tables.map(lambda _: []) if self.oneway is None else self.oneway.tables.map(of_common),
+            oneway_spread=self.spread,
+            groups=self.groups,
+            pairs=pairs,
+            twoway=None if twoway is None else twoway.tables,
+            twoway_spread=1.0 if twoway is None else twoway.spread,
+        )
+
+    def inside(self, label: int) -> Floats:
+        """How the cells of each group share its mass in one class; drawn towards all classes where it is noisy."""
+        parts = []
+        for table, group in zip(self.tables, self.groups, strict=True):
+            share = np.ones(len(group))
+            for g in range(int(group.max()) + 1):
+                own = np.nonzero(group == g)[0]
+                if len(own) > 1:
+                    total = table[:, own].sum(0)
+                    pooled = projected(total, float(total.sum()))
+                    share[own] = shares_near(table[label, own], pooled, self.spread)
+            parts.append(share)
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+class RareClass:
+    """A rare class: what it is asked in each part, and what its answers say.
+
+    Args:
+        label: its number.
+        view: of the table.
+    """
+
+    def __init__(self, label: int, view: TableView) -> None:
+        self.label, self.view = label, view
+        self.records = float(view.sizes[label])
+        self.dimension = len(view.scale.columns)
+        self.mean = np.zeros(self.dimension)
+        self.model = rare.Factors(mean=self.mean, loadings=np.zeros((self.dimension, 0)), variance=1.0)
+
+    def block(self, part: str, sigma: float) -> Block:
+        """What is summed."""
+        length = rare.cut(self.dimension)
+        if part == "mean":
+            return Vectors(dimension=self.dimension, l2_bound=length)
+        if part == "scale":
+            return Tables(sizes=(len(self._edges(sigma)) - 1,), tables=((0,),))
+        return Vectors(dimension=self.dimension * (self.dimension + 1) // 2, l2_bound=length**2)
+
+    def rows(self, part: str, features: Tensor, sigma: float) -> Tensor:
+        """What is summed, for each of its records. Private."""
+        u = self.view.scale.standardised(features)
+        if part == "mean":
+            return u
+        if part == "scale":
+            length = float(np.linalg.norm(self.mean))
+            score = u @ torch.from_numpy(self.mean / length if length else self.mean)
+            return torch.bucketize(score, torch.from_numpy(self._edges(sigma)[1:-1]))[:, None]
+        apart = u - torch.from_numpy(self.mean)
+        norms = apart.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return rare.upper(apart * (rare.cut(self.dimension) / norms).clamp(max=1.0))
+
+    def learn(self, part: str, noisy: Noisy) -> None:
+        """Takes an answer in."""
+        answer = noisy.tables.value[0]
+        if part == "mean":
+            self.mean = rare.shrunk_mean(answer, records=self.records, spread=noisy.spread)
+        elif part == "scale":
+            self.mean = rare.rescaled(self.mean, projected(answer, self.records), self._edges(noisy.spread))
+        else:
+            self.model = rare.factors(self.mean, answer, records=self.records, spread=noisy.spread)
+
+    def tables(self, *, components: int, stream: torch.Generator) -> list[Floats]:
+        """For each column the probabilities of its cells [components, cells]: numbers by factors, others by one-way tables."""
+        view = self.view
+        scale = view.scale
+        edges = [
+            (np.array(view.cells.columns[j].edges) - centre) / spread
+            for j, centre, spread in zip(scale.columns, scale.centre, scale.spread, strict=True)
+        ]
+        found = dict(
+            zip(
+                scale.columns,
+                rare.cell_probabilities(self.model, edges, components=components, stream=stream),
+                strict=True,
+            )
+        )
+        tables = []
+        for j, (column, counts) in enumerate(zip(view.cells.columns, view.tables, strict=True)):
+            near = shares_near(counts[self.label], view.pooled[j], view.spread)
+            if j not in found:
+                tables.append(np.tile(near, (components, 1)))
+            elif column.missing:
+                absent = np.full((components, 1), near[-1])
+                tables.append(np.concatenate([found[j] * (1 - absent), absent], 1))
+            else:
+                tables.append(found[j])
+        return tables
+
+    def _edges(self, sigma: float) -> Floats:
+        return rare.score_edges(dimension=self.dimension, records=self.records, spread=sigma)
