@@ -135,8 +135,8 @@ def evaluate(
 
 def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None) -> Judged:
     """Where schema and real records come from."""
+    from gpate.datasets import benchmark_of
     from gpate.datasets import dataset as known
-    from gpate.evaluation.evaluate import benchmark_of
     from gpate.release import Release
     from gpate.schema import Schema
 

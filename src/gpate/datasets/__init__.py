@@ -11,6 +11,7 @@ OpenML where it has them. A training split is treated as private records are: no
 from gpate.datasets import celeba, grey, tables
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import InvalidValue
+from gpate.schema import Schema
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset for dataset in (*grey.DATASETS, *celeba.DATASETS, *tables.DATASETS)
@@ -29,4 +30,9 @@ def load(name: str, split: Split = "train") -> Loaded:
     return dataset(name).load(split)
 
 
-__all__ = ["DATASETS", "Dataset", "Loaded", "Split", "dataset", "load"]
+def benchmark_of(schema: Schema) -> str | None:
+    """The set that has this very schema, if there is one."""
+    return next((name for name, known in DATASETS.items() if Schema.load(known.schema_path) == schema), None)
+
+
+__all__ = ["DATASETS", "Dataset", "Loaded", "Split", "benchmark_of", "dataset", "load"]

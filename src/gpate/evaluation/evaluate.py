@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, require_count
 from gpate.evaluation.results import Evaluation
 from gpate.evaluation.tables import CLASSIFIER_SEEDS, GENERATOR_SEEDS, evaluate_table
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import ImageSchema, TableSchema
 from gpate.version import __version__
 
 if TYPE_CHECKING:
@@ -196,13 +197,6 @@ def privacy_of(certificate: Certificate) -> dict[str, Any]:
         "fingerprint": certificate.fingerprint,
         "not_for_release": list(certificate.not_for_release),
     }
-
-
-def benchmark_of(schema: TableSchema | ImageSchema) -> str | None:
-    """The benchmark set that has this schema, if one has."""
-    from gpate.datasets import DATASETS
-
-    return next((name for name, known in DATASETS.items() if Schema.load(known.schema_path) == schema), None)
 
 
 def commit() -> str | None:

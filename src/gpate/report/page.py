@@ -30,7 +30,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gpate.accounting import LedgerContents, accountant_named, read_ledger
-from gpate.datasets import DATASETS
+from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, OutputFailed, ReleaseRefused
 from gpate.evaluation.results import Evaluation
 from gpate.release import Release, Verification, verify
@@ -40,7 +40,7 @@ from gpate.report.images import ImageFigures, Images, image_figures
 from gpate.report.notices import notices_of
 from gpate.report.tables import RECORDS, TableFigures, table_figures
 from gpate.report.utility import Utility, utility_of
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.values import read
 from gpate.version import __version__
 
@@ -53,7 +53,7 @@ SEED = 0
 PER_CLASS = 64
 """Synthetic images of each class."""
 
-EVALUATE = "gpate evaluate {run} --out records.jsonl"
+EVALUATE = "gpate evaluate {run} --append records.jsonl"
 """The command that makes what `evaluations` holds."""
 
 
@@ -140,11 +140,6 @@ def render(
         "benchmark": benchmark_of(loaded.schema) or "DATA",
     }
     return _environment().get_template("page.html").render(context)
-
-
-def benchmark_of(schema: Schema) -> str | None:
-    """The benchmark set that has this very schema, if there is one."""
-    return next((name for name, each in DATASETS.items() if Schema.load(each.schema_path) == schema), None)
 
 
 def _figures(release: Release, real: Any) -> TableFigures | ImageFigures:

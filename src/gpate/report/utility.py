@@ -31,7 +31,10 @@ TITLES = {
 HEADLINES = ("auroc", "accuracy", "f1", "r2")
 """Metrics that speak for the whole, the first that is there."""
 
-COVERAGE = ("coverage", "recall", "support_coverage")
+WHOLE = ("modern mean", "paper mean", "cnn", "")
+"""Subjects that speak for the whole, likewise: the mean of today's classifiers, of the paper's, and the paper's network."""
+
+COVERAGE = ("coverage", "recall", "range coverage", "category coverage")
 LOW_COVERAGE = 0.5
 ROWS = 24
 """Rows of a table that are shown at once."""
@@ -145,6 +148,8 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
 def _is_about(evaluation: Evaluation, certificate: Certificate) -> bool:
     """Whether a record can be about this release: one of a bare file, of which nothing is known, can be."""
     said = evaluation.privacy
+    if "fingerprint" in said:
+        return bool(said["fingerprint"] == certificate.fingerprint)
     pairs = [(said.get(key), value) for key, value in (("epsilon", certificate.epsilon), ("delta", certificate.delta))]
     return all(
         claimed is None or math.isclose(float(claimed), value, rel_tol=1e-9) or float(claimed) == value
@@ -164,7 +169,7 @@ def _headline(found: Evaluation) -> tuple[str, float | None, float | None]:
     sides = []
     for source in ("synthetic", "real"):
         values = {s.subject: s.mean for s in scores if s.metric == metric and s.source == source}
-        whole = next((values[subject] for subject in ("", "mean", "average") if subject in values), None)
+        whole = next((values[subject] for subject in WHOLE if subject in values), None)
         sides.append(whole if whole is not None else statistics.fmean(values.values()) if values else None)
     return metric, sides[0], sides[1]
 

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpate.datasets import DATASETS, dataset
+from gpate.datasets import DATASETS, benchmark_of, dataset
 from gpate.errors import GpateError
 from gpate.evaluation import Evaluation, evaluate_records, read_evaluations
 from gpate.evaluation import memorisation as mem
 from gpate.evaluation.classifiers import METRICS
-from gpate.evaluation.evaluate import benchmark_of
 from gpate.evaluation.results import Score
 from gpate.evaluation.tables import evaluate_table
 from gpate.schema import Schema

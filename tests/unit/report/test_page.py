@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from gpate.boundary import FastNoise
+from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseNotFound, ReleaseRefused
 from gpate.report import write_report
-from gpate.report.page import benchmark_of, render
+from gpate.report.page import render
 from gpate.schema import ImageSchema, Schema
 from tests.releases import IMAGES, TABLE, make_release
 from tests.unit.report.fixtures import HOSTILE, evaluation, hostile_schema, real_table, wide_schema
