@@ -66,13 +66,17 @@ def _draw(kind: str, size: int, scale: float) -> Steps:
 
 @lru_cache(maxsize=64)
 def _sampler(kind: str, scale: float) -> Any:
-    import opendp.prelude as dp
+    # from its own rooms: opendp.prelude would bring scikit-learn and seconds of loading
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    vectors = dp.vector_domain(dp.atom_domain(T=dp.i64))
+    enable_features("contrib")
+    vectors = vector_domain(atom_domain(T="i64"))
     if kind == "gaussian":
-        return dp.m.make_gaussian(vectors, dp.l2_distance(T=float), scale=scale)
-    return dp.m.make_laplace(vectors, dp.l1_distance(T=dp.i64), scale=scale)
+        return make_gaussian(vectors, l2_distance(T="f64"), scale=scale)
+    return make_laplace(vectors, l1_distance(T="i64"), scale=scale)
 
 
 class FastNoise:
