@@ -154,7 +154,16 @@ def test_image_samples(source: str, runs: Path, tmp_path: Path, capsys: pytest.C
 
 def test_json_and_its_progress_parse(sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [sources / "table.csv", "--schema", sources / "table.yaml", "--out", tmp_path / "run", "--json"]
-    scaled = ["--epsilon", 2, "--set", "iterations=2", "--set", "counts_epsilon=0.5"]  # warns: there are few records
+    scaled = [
+        "--epsilon",
+        2,
+        "--recipe",
+        "paper",
+        "--set",
+        "iterations=2",
+        "--set",
+        "counts_epsilon=0.5",
+    ]  # warns: there are few records
     assert gpate("fit", *arguments, *scaled) == 0
     told = capsys.readouterr()
     result = json.loads(told.out)
@@ -348,7 +357,7 @@ ARGUMENTS = {
     "an unknown recipe": (
         ["--schema", "table.yaml", "--recipe", "best"],
         "InvalidValue",
-        "recipe must be one of paper-mnist",
+        "recipe must be one of default, paper-mnist",
     ),
     "--set without =": (["--schema", "table.yaml", "--set", "teachers"], "InvalidValue", "key=value"),
     "an unknown setting": (["--schema", "table.yaml", "--set", "tachers=3"], "InvalidValue", "'tachers'"),

@@ -163,7 +163,7 @@ def train_by_embedding(
         raise InvalidValue("kind", spec.kind, "'image'", "Tables have a method of their own.")
     release = _Release(features, labels, spec, settings, gate, folder, device)
     watch = _Watch(settings, gate, folder, on_progress, stop)
-    counts = release.counts()
+    counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
     done, state = folder.last_checkpoint()
     if state:
@@ -256,7 +256,7 @@ class _Release:
         if math.isinf(gate.budget.epsilon):
             raise InvalidValue("epsilon", gate.budget.epsilon, "finite", "A very large one is next to none.")
 
-    def counts(self) -> Released[np.ndarray]:
+    def counts(self, on_warning: Callable[[str], None]) -> Released[np.ndarray]:
         """Class counts, at least one each."""
         if not self.folder.has("counts.json"):
             share = self.settings.counts_share
@@ -269,6 +269,11 @@ class _Release:
             self.folder.write_json("counts.json", kept)
         kept = self.folder.read_json("counts.json")
         found = self.gate.recall(np.array(kept["counts"]), _receipts(kept["receipts"]))
+        if found.value.sum() < 10 * kept["sigma"]:
+            on_warning(
+                f"The number of records cannot be told from the noise (give or take {2 * kept['sigma']:,.0f}): the synthetic "
+                "images will say next to nothing. Mend: a larger epsilon, or more records."
+            )
         return found.map(lambda noisy: plausible_counts(noisy, kept["sigma"]))
 
     def sums(self, phi: FeatureMap, r: int) -> tuple[Released[np.ndarray], float]:

@@ -166,12 +166,9 @@ def train_by_marginals(
 
     measured = view.measured(pairs, twoway)
     fitting = affordable(settings.fitting, classes=len(view.common), groups=sum(view.group_sizes), work=settings.work)
-    weights, tables = fit_tables(
-        measured,
-        fitting,
-        stream=streams.torch("start"),
-        after_step=_watch(fitting, gate, on_progress, stop),
-    )
+    watch = _watch(fitting, gate, on_progress, stop)
+    weights, tables = fit_tables(measured, fitting, stream=streams.torch("start"), after_step=watch)
+    watch(fitting.steps)
     student = _student(view, weights, tables, rares, components=settings.rare_components, streams=streams)
     return student, view.sizes / view.sizes.sum()
 

@@ -164,8 +164,10 @@ class FrozenStudent:
         )
 
     @torch.no_grad()
-    def __call__(self, z: Tensor, labels: Tensor, *, batch: int = 16_384) -> Tensor:
-        """Latents [m, latent], labels [m] -> records [m, dims]."""
+    def __call__(self, z: Tensor, labels: Tensor, *, batch: int | None = None) -> Tensor:
+        """Latents [m, latent], labels [m] -> records [m, dims]; so many at a time that a large network has room."""
+        if batch is None:
+            batch = max(256, min(16_384, 2**22 // self.spec.dims))
         parts = list(zip(z.split(batch), labels.split(batch), strict=True))
         if self._folded is not None:
             return torch.cat([self._folded(a, b) for a, b in parts])
