@@ -26,7 +26,7 @@ GROUPS = {
 
 
 WIDE = 108
-"""Columns of a terminal that has room for deviations."""
+"""Columns of a terminal that has room for all metrics side by side."""
 
 
 def show(found: Evaluation) -> None:
@@ -41,7 +41,7 @@ def show(found: Evaluation) -> None:
     for group, title in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         if any(s.values for s in scores):
-            _print(title, _grid(scores) if group == "utility" else _list(scores))
+            _print(title, *(_grids(scores) if group == "utility" else [_list(scores)]))
     _verdict(found)
     for reason, names in _reasons(found.scores).items():
         console.print(f"[yellow]{escape(', '.join(names))}[/]: {escape(reason)}", highlight=False, soft_wrap=True)
@@ -52,9 +52,10 @@ def show(found: Evaluation) -> None:
     console.print(f"[dim]{caveat}[/]", highlight=False, soft_wrap=True)
 
 
-def _print(title: str, table: Table) -> None:
+def _print(title: str, *tables: Table) -> None:
     console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
-    console.print(table, highlight=False)
+    for table in tables:
+        console.print(table, highlight=False)
 
 
 def _facts(found: Evaluation) -> list[str]:
@@ -78,8 +79,18 @@ def _facts(found: Evaluation) -> list[str]:
 def _number(score: Score | None) -> str:
     if score is None or not score.values:
         return "-" if score is not None else ""
-    spread = len(score.values) > 1 and console.width >= WIDE
+    spread = len(score.values) > 1
     return f"{score.mean:.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
+
+
+def _grids(scores: Sequence[Score]) -> list[Table]:
+    """All metrics in one grid, or two at a time where the terminal is narrow."""
+    metrics = list(dict.fromkeys(s.metric for s in scores))
+    each = len(metrics) if console.width >= WIDE else 2
+    return [
+        _grid([s for s in scores if s.metric in metrics[start : start + each]])
+        for start in range(0, len(metrics), each)
+    ]
 
 
 def _grid(scores: Sequence[Score]) -> Table:

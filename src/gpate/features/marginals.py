@@ -26,6 +26,7 @@ declared bounds on the declared scale. A missing value is a cell of its own, the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,21 +167,28 @@ def projected(noisy: Floats, total: float) -> Floats:
 
 
 def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
-    """Shares of noisy counts, drawn towards those of `pooled` by the part of their distance that is noise.
+    """Shares of noisy counts, drawn towards those of `pooled` by how much of their difference may be noise.
 
-    >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1.0).round(3).tolist()
-    [0.9, 0.1]
-    >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1000.0).tolist()
-    [0.5, 0.5]
+    Halves first, then halves of the halves, and so on: of many small counts, each lost in the noise, the sums are not. A
+    half's share moves from the pooled one by 1 - noise^2 / difference^2 of the difference, or not at all.
+
+        >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1.0).round(3).tolist()
+        [0.9, 0.1]
+        >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1000.0).tolist()
+        [0.5, 0.5]
     """
-    known = pooled / pooled.sum() if pooled.sum() > 0 else np.full(len(pooled), 1 / len(pooled))
-    total = float(counts.sum())
-    apart = counts - total * known
-    distance = float(apart @ apart)
-    if total <= 0 or distance <= len(counts) * spread**2:
-        return known
-    drawn = projected(total * known + (1 - len(counts) * spread**2 / distance) * apart, total)
-    return np.asarray(drawn / drawn.sum())
+    if len(counts) == 1:
+        return np.ones(1)
+    half = len(counts) // 2
+    mass, total = float(pooled.sum()), float(counts.sum())
+    share = float(pooled[:half].sum()) / mass if mass > 0 else half / len(counts)
+    if total > 0:
+        apart = float(counts[:half].sum()) / total - share
+        noise = spread / total * math.sqrt(half * (1 - share) ** 2 + (len(counts) - half) * share**2)
+        if abs(apart) > noise:
+            share = min(max(share + (1 - (noise / apart) ** 2) * apart, 0.0), 1.0)
+    left = shares_near(counts[:half], pooled[:half], spread)
+    return np.concatenate([share * left, (1 - share) * shares_near(counts[half:], pooled[half:], spread)])
 
 
 def grouped(mass: Floats, *, most: int, ordered: bool, missing: bool) -> Ints:

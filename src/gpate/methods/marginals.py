@@ -59,7 +59,9 @@ class Marginals:
         selection_share: of mu^2, for choosing pairs where there are too many.
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
-        groups: most groups of a column in two-way tables.
+        groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
+            average, less than `clear` times its noise in a cell.
+        clear: see `groups`.
         outside_share: of mu^2 of the whole budget, for telling how many values of each column lay outside the declared domain;
             0 does not tell.
         rare_below: a class with fewer records, by its noisy count, is described by moments instead of tables.
@@ -74,7 +76,8 @@ class Marginals:
     selection_share: float = 0.05
     most_pairs: int = 500
     resolution: int = 64
-    groups: int = 12
+    groups: int = 16
+    clear: float = 7.0
     outside_share: float = 0.001
     rare_below: int = 1000
 
@@ -92,10 +95,11 @@ class Marginals:
             raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
         if self.outside_share:
             require_probability("outside_share", self.outside_share)
-        require_count("groups", self.groups, 2)
+        require_count("groups", self.groups, 3)
         require_count("most_pairs", self.most_pairs)
         require_count("rare_below", self.rare_below)
         require_count("rare_components", self.rare_components, 1)
+        require_positive("clear", self.clear)
         require_positive("work", self.work)
 
     def shares(self, columns: int) -> dict[str, float]:
@@ -110,6 +114,19 @@ class Marginals:
             wanted["two-way tables"] = 1.0 - math.fsum(wanted.values())
         whole = math.fsum(wanted.values())
         return {name: share / whole for name, share in wanted.items()}
+
+    def groups_for(self, view: TableView) -> int:
+        """How many groups a column has at most, from what was released: as many as two-way tables can tell apart."""
+        columns = len(view.tables)
+        pairs = columns * (columns - 1) // 2
+        if not pairs:
+            return self.groups
+        shares, number = self.shares(columns), min(pairs, max(self.most_pairs, 2 * columns))
+        # noise on a count is sqrt(tables / share) / mu, for one-way and for two-way tables
+        one, two = columns / shares["one-way tables"], number / shares["two-way tables"]
+        noise = view.spread * math.sqrt(two / one)
+        records = float(view.sizes[view.common].mean())
+        return int(np.clip(math.sqrt(records / (self.clear * noise)), 3, self.groups))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `Marginals(**data)` reads it back."""
@@ -159,7 +176,8 @@ def train_by_marginals(
 
     counts = _ask_counts(journal, records, classes)
     oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
-    view = TableView(cells, counts, oneway, groups=settings.groups, rare_below=settings.rare_below)
+    view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
+    view.group(settings.groups_for(view))
     _warn(view, on_warning)
     pairs = _choose_pairs(journal, records, view, settings)
     twoway, rares = _ask_twoway(journal, records, view, pairs)

@@ -59,18 +59,18 @@ class TableView:
         cells: of the schema.
         counts: noisy class counts.
         oneway: for each column a noisy table [classes, cells]; None without columns.
-        groups: most groups of a column.
         rare_below: a class with fewer records is rare, if there are numbers to describe it by.
 
     Attributes:
         sizes: records in each class, at least 1.
         rare: labels of the rare classes; never that of the largest.
         common: the other labels.
-        groups: for each column the group of each cell.
         scale: of the numbers.
+        groups: for each column the group of each cell, after `group`.
+        group_sizes: how many there are of each.
     """
 
-    def __init__(self, cells: TableCells, counts: Noisy, oneway: Noisy | None, *, groups: int, rare_below: int) -> None:
+    def __init__(self, cells: TableCells, counts: Noisy, oneway: Noisy | None, *, rare_below: int) -> None:
         self.cells, self.counts, self.oneway = cells, counts, oneway
         self.tables = [] if oneway is None else oneway.tables.value
         self.spread = 1.0 if oneway is None else oneway.spread
@@ -80,12 +80,20 @@ class TableView:
         self.rare = [c for c, n in enumerate(self.sizes) if n < rare_below and c != largest and numbers >= 2]
         self.common = [c for c in range(len(self.sizes)) if c not in self.rare]
         self.pooled = [self._pooled(table) for table in self.tables]
+        self.scale = self._scale()
+        self.groups: tuple[Ints, ...] = ()
+        self.group_sizes: tuple[int, ...] = ()
+
+    def group(self, most: int) -> None:
+        """Divides the cells of each column into groups, at most so many, of about equal roots of mass.
+
+        Roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
+        """
         self.groups = tuple(
-            grouped(np.sqrt(mass), most=groups, ordered=column.kind == "number", missing=column.missing)
-            for column, mass in zip(cells.columns, self.pooled, strict=True)
+            grouped(np.sqrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
+            for column, mass in zip(self.cells.columns, self.pooled, strict=True)
         )
         self.group_sizes = tuple(int(group.max()) + 1 for group in self.groups)
-        self.scale = self._scale()
 
     def _class_sizes(self) -> Floats:
         """Its count and the sums of its one-way tables, weighted by their noise."""

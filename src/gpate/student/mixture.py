@@ -280,7 +280,7 @@ class Fitting:
     steps: int = 1500
     learning_rate: float = 0.05
     target: float = 1.0
-    spread: float = 0.3
+    spread: float = 0.8
 
     def __post_init__(self) -> None:
         for name in ("components", "restarts", "steps"):
@@ -309,8 +309,8 @@ def fit_tables(
         return torch.ones(classes, 1), torch.zeros(classes, 1, 0)
     distance = _Distance(measured, fitting.restarts)
     shape = (fitting.restarts, classes, fitting.components, sum(measured.group_sizes))
-    logits = torch.randn(shape, generator=stream) * fitting.spread + distance.start[:, None]
-    logits, mixing = logits.flatten(0, 1), torch.zeros(shape[0] * classes, fitting.components)
+    logits = distance.starts(torch.randn(shape, generator=stream) * fitting.spread).flatten(0, 1)
+    mixing = torch.zeros(shape[0] * classes, fitting.components)
     optimiser = torch.optim.Adam([logits, mixing], lr=fitting.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, fitting.steps, fitting.learning_rate / 20)
     found = [torch.zeros(shape[:3]), torch.zeros(shape)]
@@ -347,7 +347,7 @@ class _Distance:
         self.n = torch.as_tensor(measured.sizes, dtype=torch.float32).repeat(restarts)[:, None]
         self.oneway, self.spread = _group_tables(measured)
         self.gram, self.precision = _gram_tables(measured)
-        self.start = _start(self.oneway, self.spread, sizes)
+        self.first = _first(self.oneway, self.spread, sizes)
         self.cells = self.oneway.numel() + len(measured.sizes) * int((self.precision > 0).sum()) // 2
         self.restarts = restarts
         column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
@@ -373,6 +373,18 @@ class _Distance:
         on_logits = p * (on_p - (p * on_p) @ self.member @ self.member.T)
         on_mixing = pi * (on_pi - (pi * on_pi).sum(-1, keepdim=True))
         return loss.view(self.restarts, -1).sum(1) / self.cells, pi, p, on_mixing / self.cells, on_logits / self.cells
+
+    def starts(self, noise: Tensor) -> Tensor:
+        """Random starts [R, classes, K, groups] whose components differ, and have the one-way tables on average.
+
+        Noise in log probabilities makes their mean flatter; a few corrections by what the mean lacks undo that.
+        """
+        logits = self.first[:, None] + noise
+        for _ in range(5):
+            p = logits.exp()
+            p = p / (p @ self.member @ self.member.T)
+            logits = logits + (self.first - p.mean(2).log())[:, :, None]
+        return logits
 
     def _for_starts(self, tables: Tensor) -> Tensor:
         """The classes' tables, once for each start."""
@@ -404,7 +416,7 @@ def _gram_tables(measured: Measured) -> tuple[Tensor, Tensor]:
     return gram, precision
 
 
-def _start(oneway: Tensor, spread: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Log probabilities of the one-way tables alone; a count lost in the noise starts at a third of the noise."""
-    parts = torch.maximum(oneway, 0.3 * spread).split(sizes, 1)
+def _first(oneway: Tensor, spread: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Log probabilities of the one-way tables alone; a count lost in the noise has a tenth of the noise."""
+    parts = torch.maximum(oneway, 0.1 * spread).split(sizes, 1)
     return torch.cat([(part / part.sum(1, keepdim=True)).log() for part in parts], 1)
