@@ -277,7 +277,7 @@ class Fitting:
 
     components: int = 128
     restarts: int = 8
-    steps: int = 1500
+    steps: int = 1000
     learning_rate: float = 0.05
     target: float = 1.0
     spread: float = 0.8
