@@ -46,7 +46,7 @@ from gpate.student.mixture import ColumnSpec, Fitting, Mixture, MixtureSpec, fit
 Floats = NDArray[np.float64]
 
 CRUDE = 5
-"""With fewer groups than this two-way tables say little, and the budget is better spent on one-way tables."""
+"""Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
 """How the two-way share is divided where there is a rare class."""
@@ -182,7 +182,7 @@ def train_by_marginals(
     oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
     view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
     clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude)
-    view.group(int(np.clip(clear, 3, settings.groups)))
+    view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, on_warning)
     pairs = _choose_pairs(journal, records, view, settings)
     twoway, rares = _ask_twoway(journal, records, view, pairs)
