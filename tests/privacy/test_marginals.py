@@ -28,7 +28,8 @@ from gpate.methods.training import Interrupted
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
-from gpate.student.mixture import Fitting, Mixture
+from gpate.student.mixture import Mixture
+from gpate.student.table_fit import Fitting
 
 TABLES = Tables(sizes=(3, 2, 4), tables=((0,), (1,), (0, 2), (0, 1, 2)))
 BLOCKS = (

@@ -11,6 +11,9 @@ A class with few records (by its noisy count) has no use of tables. While the ot
 three parts, it releases its mean, its scale and its second moments (`gpate.student.rare`): a record is in one class, so
 both are one event.
 
+Budget follows use: after the class counts it is known whether two-way tables could tell five groups of a column apart; if
+not, one-way tables get `crude_share`. Two-way tables have as many groups as stand out of their noise.
+
 **Which event pays for what.** Every line that reads a record is inside a `Journal.ask`, and each of those is one Gaussian
 event of sensitivity 1 (`gpate.boundary.NoisyBlocks`). Their mu^2 sum to what the gate had left. Everything between them
 works on released tables.
@@ -41,7 +44,8 @@ from gpate.methods.table_view import Pairs, RareClass, TableView
 from gpate.methods.training import Interrupted, Progress
 from gpate.schema import TableSchema
 from gpate.streams import Streams
-from gpate.student.mixture import ColumnSpec, Fitting, Mixture, MixtureSpec, fit_tables
+from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.student.table_fit import Fitting, fit_tables
 
 Floats = NDArray[np.float64]
 
