@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="changes to the settings")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
     settings = changed(Marginals(), asked.set)
     RESULTS.mkdir(exist_ok=True)
     for name in asked.data:

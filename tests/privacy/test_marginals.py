@@ -28,7 +28,8 @@ from gpate.methods.training import Interrupted
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
-from gpate.student.mixture import Fitting, Mixture
+from gpate.student.mixture import Mixture
+from gpate.student.table_fit import Fitting
 
 TABLES = Tables(sizes=(3, 2, 4), tables=((0,), (1,), (0, 2), (0, 1, 2)))
 BLOCKS = (
@@ -202,7 +203,8 @@ def test_the_parts_add_up_to_the_budget_exactly(
         assert math.fsum(parts) <= whole
         assert math.fsum(parts) == pytest.approx(whole, rel=1e-4)
         assert parts[0] == pytest.approx(settings.counts_share * whole, rel=1e-3)
-        assert parts[1] == pytest.approx(settings.oneway_share * whole, rel=1e-3)
+        oneway = settings.crude_share if epsilon < 1 else settings.oneway_share  # so few records are crude at 0.2
+        assert parts[1] == pytest.approx(oneway * whole, rel=1e-3)
         assert gate.spend <= epsilon
 
 

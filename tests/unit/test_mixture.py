@@ -18,7 +18,8 @@ from gpate.features.marginals import TableCells
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
 from gpate.student import rare
-from gpate.student.mixture import ColumnSpec, Fitting, Measured, Mixture, MixtureSpec, _Distance, fit_tables
+from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.student.table_fit import Fitting, Measured, _Distance, fit_tables
 from tests.unit.features.test_marginals import SCHEMA
 
 RECEIPT = (Receipt(line=1, chain="0"),)

@@ -1,7 +1,7 @@
 """Synthetic tables from low-order tables: a few noisy tables through the gate, and a mixture fitted to them.
 
     counts      one count per class                                                   share of mu^2: counts_share
-    one-way     (column, label) on the cells of the schema                                           oneway_share
+    one-way     (column, label) on the cells of the schema                            oneway_share or crude_share
     groups      of cells, from the released one-way tables                                                   free
     pairs       where there are too many: how far each is from independence, the farthest chosen  selection_share
     two-way     (column, column, label) on groups                                                        the rest
@@ -10,6 +10,9 @@
 A class with few records (by its noisy count) has no use of tables. While the others release their two-way tables, in
 three parts, it releases its mean, its scale and its second moments (`gpate.student.rare`): a record is in one class, so
 both are one event.
+
+Budget follows use: after the class counts it is known whether two-way tables could tell five groups of a column apart; if
+not, one-way tables get `crude_share`. Two-way tables have as many groups as stand out of their noise.
 
 **Which event pays for what.** Every line that reads a record is inside a `Journal.ask`, and each of those is one Gaussian
 event of sensitivity 1 (`gpate.boundary.NoisyBlocks`). Their mu^2 sum to what the gate had left. Everything between them
@@ -41,9 +44,13 @@ from gpate.methods.run import RunFolder
 from gpate.methods.table_view import Pairs, RareClass, TableView
 from gpate.schema import TableSchema
 from gpate.streams import Streams
-from gpate.student.mixture import ColumnSpec, Fitting, Mixture, MixtureSpec, fit_tables
+from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.student.table_fit import Fitting, fit_tables
 
 Floats = NDArray[np.float64]
+
+CRUDE = 5
+"""Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
 """How the two-way share is divided where there is a rare class."""
@@ -56,6 +63,7 @@ class Marginals:
     Attributes:
         counts_share: of mu^2, for the class counts.
         oneway_share: of mu^2, for the one-way tables; two-way tables get the rest.
+        crude_share: instead, where two-way tables could not tell `CRUDE` groups of a column apart.
         selection_share: of mu^2, for choosing pairs where there are too many.
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
@@ -73,6 +81,7 @@ class Marginals:
 
     counts_share: float = 0.01
     oneway_share: float = 0.24
+    crude_share: float = 0.55
     selection_share: float = 0.05
     most_pairs: int = 500
     resolution: int = 64
@@ -88,9 +97,9 @@ class Marginals:
     def __post_init__(self) -> None:
         if not isinstance(self.fitting, Fitting):
             object.__setattr__(self, "fitting", Fitting(**self.fitting))
-        for name in ("counts_share", "oneway_share", "selection_share"):
+        for name in ("counts_share", "oneway_share", "crude_share", "selection_share"):
             require_probability(name, getattr(self, name))
-        taken = self.counts_share + self.oneway_share + self.selection_share
+        taken = self.counts_share + max(self.oneway_share, self.crude_share) + self.selection_share
         if taken >= 1:
             raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
         if self.outside_share:
@@ -102,12 +111,12 @@ class Marginals:
         require_positive("clear", self.clear)
         require_positive("work", self.work)
 
-    def shares(self, columns: int) -> dict[str, float]:
+    def shares(self, columns: int, *, crude: bool = False) -> dict[str, float]:
         """Of mu^2, of every release of a table with so many columns; they sum to 1."""
         pairs = columns * (columns - 1) // 2
         wanted = {"class counts": self.counts_share}
         if columns:
-            wanted["one-way tables"] = self.oneway_share
+            wanted["one-way tables"] = self.crude_share if crude else self.oneway_share
         if pairs > self.most_pairs:
             wanted["choice of pairs"] = self.selection_share
         if pairs:
@@ -115,18 +124,17 @@ class Marginals:
         whole = math.fsum(wanted.values())
         return {name: share / whole for name, share in wanted.items()}
 
-    def groups_for(self, view: TableView) -> int:
-        """How many groups a column has at most, from what was released: as many as two-way tables can tell apart."""
-        columns = len(view.tables)
+    def clear_groups(self, records: float, mu: float, columns: int, *, crude: bool = False) -> float:
+        """Into how many groups two-way tables of a class could divide a column, so that an average cell is clear of noise.
+
+        A count has noise sqrt(tables / share) / mu, and the average cell of g groups records / g^2.
+        """
         pairs = columns * (columns - 1) // 2
         if not pairs:
-            return self.groups
-        shares, number = self.shares(columns), min(pairs, max(self.most_pairs, 2 * columns))
-        # noise on a count is sqrt(tables / share) / mu, for one-way and for two-way tables
-        one, two = columns / shares["one-way tables"], number / shares["two-way tables"]
-        noise = view.spread * math.sqrt(two / one)
-        records = float(view.sizes[view.common].mean())
-        return int(np.clip(math.sqrt(records / (self.clear * noise)), 3, self.groups))
+            return math.inf
+        tables = pairs if pairs <= self.most_pairs else 2 * columns
+        noise = math.sqrt(tables / self.shares(columns, crude=crude)["two-way tables"]) / mu
+        return math.sqrt(records / (self.clear * noise))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `Marginals(**data)` reads it back."""
@@ -172,12 +180,18 @@ def train_by_marginals(
     classes = max(1, len(schema.classes))
     cells = TableCells(schema, resolution=settings.resolution)
     records = _Private(features=features, codes=cells.codes(features), labels=labels)
-    journal = Journal(gate, folder, settings.shares(len(cells.columns)), stop=stop)
+    columns = len(cells.columns)
+    journal = Journal(gate, folder, settings.shares(columns), stop=stop)
 
     counts = _ask_counts(journal, records, classes)
+    mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
+    largest = float(counts.tables.value[0].max())
+    crude = settings.clear_groups(max(largest, 1.0), mu, columns) < CRUDE
+    journal.shares = settings.shares(columns, crude=crude)
     oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
     view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
-    view.group(settings.groups_for(view))
+    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude)
+    view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, on_warning)
     pairs = _choose_pairs(journal, records, view, settings)
     twoway, rares = _ask_twoway(journal, records, view, pairs)

@@ -18,7 +18,7 @@ from gpate.boundary.blocks import Block
 from gpate.features.marginals import TableCells, grouped, projected, shares_near
 from gpate.methods.journal import Noisy
 from gpate.student import rare
-from gpate.student.mixture import Measured
+from gpate.student.table_fit import Measured
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,19 +1,9 @@
-r"""The student for tables: per class a mixture of products of categoricals, whose tables are closed form.
+r"""The student for tables: per class a mixture of products of categoricals.
 
-Component k of class c draws every column on its own, group g of a column with probability P[k, g], and has weight
-pi[k]. With n records in the class its one-way tables are n pi^T P and its two-way tables the blocks of
-
-    n P^T diag(pi) P,
-
-so fitting them to noisy tables needs no sampling and no network: Adam on the squared distance, weighted by the noise,
-
-    sum over cells of ((table - noisy) / noise)^2  /  cells.
-
-At the truth that is 1 in expectation. Below 1 the noise itself is learnt, so the fit **stops when it reaches 1**.
-Random starts differ where the tables do not say; all of them are pooled as one mixture.
-
-A table's groups are coarse. Inside a group a record's cell is drawn by the class's one-way table, and its place within the
-cell uniformly: `Mixture.draw` gives encoded rows, as `gpate.schema.codec.TableCodec.decode` takes them.
+Component k of class c draws every column on its own, group g of a column with probability P[k, g], and has weight pi[k];
+`gpate.student.table_fit` finds them. A table's groups are coarse. Inside a group a record's cell is drawn by the class's
+one-way table, and its place within the cell uniformly: `Mixture.draw` gives encoded rows, as
+`gpate.schema.codec.TableCodec.decode` takes them.
 
     >>> spec = MixtureSpec(width=1, columns=(ColumnSpec(kind="flag", start=0, cells=2),), components=(1,), groups=((2,),))
     >>> coin = Mixture(spec)
@@ -25,20 +15,16 @@ cell uniformly: `Mixture.draw` gives encoded rows, as `gpate.schema.codec.TableC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 KINDS = ("number", "flag", "onehot")
 
 
@@ -217,206 +203,3 @@ def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Gene
     at = torch.rand(len(group), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-30) + group
     found = torch.searchsorted(line, at, right=True)
     return order[found.clamp(firsts[group], (firsts + members - 1)[group])]
-
-
-# --- fitting to released tables ----------------------------------------------------------------------------------------
-
-
-class ReleasedTables(Protocol):
-    """What the gate gives out, as far as a student needs to know it."""
-
-    @property
-    def value(self) -> Sequence[Floats]:
-        """The noised tables."""
-
-    @property
-    def receipts(self) -> tuple[object, ...]:
-        """The ledger lines that paid for them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """Released tables of some classes, and how noisy they are.
-
-    Attributes:
-        sizes: records in each class, estimated from what was released; above 0.
-        oneway: for each column [classes, cells].
-        oneway_spread: standard deviation of its noise.
-        groups: for each column the group of each cell.
-        pairs: the columns of each two-way table.
-        twoway: for each pair [classes, groups, groups]; None if there are no pairs.
-        twoway_spread: standard deviation of its noise.
-    """
-
-    sizes: Floats
-    oneway: ReleasedTables
-    oneway_spread: float
-    groups: tuple[Ints, ...]
-    pairs: tuple[tuple[int, int], ...] = ()
-    twoway: ReleasedTables | None = None
-    twoway_spread: float = 1.0
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """How many groups each column has."""
-        return tuple(int(group.max()) + 1 for group in self.groups)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitting:
-    """How a mixture is fitted: choices of the student, none of which touches privacy.
-
-    Attributes:
-        components: K, of one start.
-        restarts: random starts, pooled.
-        steps: at most this many, of Adam.
-        learning_rate: Adam's; falls to a twentieth along half a cosine.
-        target: the loss per cell at which a start stops.
-        spread: of the random starts, in log probabilities.
-    """
-
-    components: int = 128
-    restarts: int = 8
-    steps: int = 1500
-    learning_rate: float = 0.05
-    target: float = 1.0
-    spread: float = 0.8
-
-    def __post_init__(self) -> None:
-        for name in ("components", "restarts", "steps"):
-            require_count(name, getattr(self, name), 1)
-        for name in ("learning_rate", "target", "spread"):
-            require_positive(name, getattr(self, name))
-
-
-def fit_tables(
-    measured: Measured,
-    fitting: Fitting,
-    *,
-    stream: torch.Generator,
-    after_step: Callable[[int], None] = lambda step: None,
-) -> tuple[Tensor, Tensor]:
-    """Weights [classes, K R] and group probabilities [classes, K R, groups] of all R starts, pooled.
-
-    Args:
-        measured: what was released.
-        fitting: how.
-        stream: of the random starts.
-        after_step: called now and then with the step; may raise to stop.
-    """
-    classes = len(measured.sizes)
-    if not measured.groups:
-        return torch.ones(classes, 1), torch.zeros(classes, 1, 0)
-    distance = _Distance(measured, fitting.restarts)
-    shape = (fitting.restarts, classes, fitting.components, sum(measured.group_sizes))
-    logits = distance.starts(torch.randn(shape, generator=stream) * fitting.spread).flatten(0, 1)
-    mixing = torch.zeros(shape[0] * classes, fitting.components)
-    optimiser = torch.optim.Adam([logits, mixing], lr=fitting.learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, fitting.steps, fitting.learning_rate / 20)
-    found = [torch.zeros(shape[:3]), torch.zeros(shape)]
-    running = torch.ones(fitting.restarts, dtype=torch.bool)
-    for step in range(fitting.steps):
-        losses, pi, p, mixing.grad, logits.grad = distance(logits, mixing)
-        for kept, now in zip(found, (pi, p), strict=True):
-            kept[running] = now.view_as(kept)[running]
-        running &= losses > fitting.target
-        if not running.any():
-            break
-        optimiser.step()
-        schedule.step()
-        logits.clamp_(-_LARGEST, _LARGEST)
-        if step % 50 == 0:
-            after_step(step)
-    weights, tables = (kept.transpose(0, 1).flatten(1, 2) for kept in found)
-    return weights / fitting.restarts, tables
-
-
-_LARGEST = 40.0
-"""Of a log probability before it is normalised: nothing overflows, and e^-80 is as good as zero."""
-
-
-class _Distance:
-    """The weighted squared distance of mixtures from the released tables, with its gradient in closed form.
-
-    With Q = n P^T diag(pi) P, E the gradient with respect to Q and e that with respect to n pi^T P, the gradient with respect
-    to P is pi (2 P E + e), and with respect to pi the row sums of P * (P E + e).
-    """
-
-    def __init__(self, measured: Measured, restarts: int) -> None:
-        sizes = measured.group_sizes
-        self.n = torch.as_tensor(measured.sizes, dtype=torch.float32).repeat(restarts)[:, None]
-        self.oneway, self.spread = _group_tables(measured)
-        self.gram, self.precision = _gram_tables(measured)
-        self.first = _first(self.oneway, self.spread, sizes)
-        self.cells = self.oneway.numel() + len(measured.sizes) * int((self.precision > 0).sum()) // 2
-        self.restarts = restarts
-        column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-        self.member = torch.nn.functional.one_hot(column, len(sizes)).float()
-        self.pairs = bool(measured.pairs)
-
-    def __call__(self, logits: Tensor, mixing: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Loss per cell of each start [R]; pi [R classes, K] and P [R classes, K, groups]; the gradients of both inputs."""
-        pi, p = mixing.softmax(-1), logits.exp()
-        p = p / (p @ self.member @ self.member.T)
-        weighted = pi[:, :, None] * p
-        apart = (weighted.sum(1) * self.n - self._for_starts(self.oneway)) / self.spread
-        loss = apart.square().sum(1)
-        e = 2 * apart / self.spread * self.n
-        inner = torch.zeros_like(p)
-        if self.pairs:
-            two = torch.bmm(weighted.transpose(1, 2), p).mul_(self.n[:, :, None]).sub_(self._for_starts(self.gram))
-            two *= self.precision
-            loss = loss + two.square().sum((1, 2)) / 2
-            inner = torch.bmm(p, two.mul_(self.precision).mul_(self.n[:, :, None]))
-        on_pi = (p * (inner + e[:, None])).sum(-1)
-        on_p = pi[:, :, None] * (2 * inner + e[:, None])
-        on_logits = p * (on_p - (p * on_p) @ self.member @ self.member.T)
-        on_mixing = pi * (on_pi - (pi * on_pi).sum(-1, keepdim=True))
-        return loss.view(self.restarts, -1).sum(1) / self.cells, pi, p, on_mixing / self.cells, on_logits / self.cells
-
-    def starts(self, noise: Tensor) -> Tensor:
-        """Random starts [R, classes, K, groups] whose components differ, and have the one-way tables on average.
-
-        Noise in log probabilities makes their mean flatter; a few corrections by what the mean lacks undo that.
-        """
-        logits = self.first[:, None] + noise
-        for _ in range(5):
-            p = logits.exp()
-            p = p / (p @ self.member @ self.member.T)
-            logits = logits + (self.first - p.mean(2).log())[:, :, None]
-        return logits
-
-    def _for_starts(self, tables: Tensor) -> Tensor:
-        """The classes' tables, once for each start."""
-        return tables.expand(self.restarts, *tables.shape).flatten(0, 1)
-
-
-def _group_tables(measured: Measured) -> tuple[Tensor, Tensor]:
-    """One-way tables on groups [classes, groups], and the spread of each: a group of m cells has sqrt(m) times as much."""
-    tables, spreads = [], []
-    for table, group, size in zip(measured.oneway.value, measured.groups, measured.group_sizes, strict=True):
-        index = torch.as_tensor(group)
-        tables.append(torch.zeros(len(table), size).index_add_(1, index, torch.as_tensor(table, dtype=torch.float32)))
-        spreads.append(torch.bincount(index, minlength=size).float().sqrt() * measured.oneway_spread)
-    return torch.cat(tables, 1), torch.cat(spreads)
-
-
-def _gram_tables(measured: Measured) -> tuple[Tensor, Tensor]:
-    """Two-way tables laid out as one symmetric matrix per class, and one over their spread; 0 where none was released."""
-    sizes = measured.group_sizes
-    starts = list(accumulate(sizes, initial=0))
-    gram = torch.zeros(len(measured.sizes), starts[-1], starts[-1])
-    precision = torch.zeros(starts[-1], starts[-1])
-    tables = measured.twoway.value if measured.twoway is not None else ()
-    for (a, b), table in zip(measured.pairs, tables, strict=True):
-        rows, columns = slice(starts[a], starts[a + 1]), slice(starts[b], starts[b + 1])
-        block = torch.as_tensor(table, dtype=torch.float32)
-        gram[:, rows, columns], gram[:, columns, rows] = block, block.transpose(1, 2)
-        precision[rows, columns] = precision[columns, rows] = 1.0 / measured.twoway_spread
-    return gram, precision
-
-
-def _first(oneway: Tensor, spread: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Log probabilities of the one-way tables alone; a count lost in the noise has a tenth of the noise."""
-    parts = torch.maximum(oneway, 0.1 * spread).split(sizes, 1)
-    return torch.cat([(part / part.sum(1, keepdim=True)).log() for part in parts], 1)
