@@ -20,7 +20,7 @@ import pytest
 
 from gpate import GPATE
 from gpate.accounting import read_ledger
-from gpate.errors import LedgerMismatch
+from gpate.errors import InvalidValue, LedgerMismatch
 from gpate.methods.progress import Interrupted, Progress
 from gpate.release import Release, verify
 from gpate.schema import Schema
@@ -153,6 +153,13 @@ def test_a_tiny_epsilon_ends_with_a_warning(kind: str, epsilon: float, tmp_path:
     assert warnings
     assert made.privacy.spend <= epsilon
     assert len(made.sample(7)[0] if kind == "image" else made.sample(7)) == 7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_infinite_epsilon_is_refused_and_leaves_no_folder(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="finite"):
+        fitted(kind, tmp_path / "run", epsilon=float("inf"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_canary_in_a_table_occurs_nowhere_in_the_release(tmp_path: Path) -> None:

@@ -93,7 +93,10 @@ def test_the_whole_budget_is_spent_in_the_stated_shares(tmp_path: Path, exact: b
     run = Run(tmp_path, budget=budget, exact=exact)
     run.go()
     squares = np.array([entry.event.mu**2 for entry in run.gate.ledger.entries])
-    assert squares.sum() == pytest.approx(mu_for(epsilon, delta=1e-5) ** 2, rel=1e-6)
+    whole = mu_for(epsilon, delta=1e-5) ** 2
+    assert (
+        (1 - 3e-5) * whole < squares.sum() <= whole
+    )  # the slack of exact noise is set aside for more draws than there are
     assert squares / squares.sum() == pytest.approx([0.01, 0.99 * 0.6, 0.99 * 0.4], rel=1e-6)
     assert run.gate.spend <= epsilon
     assert run.gate.spend == pytest.approx(epsilon, rel=1e-6)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,16 +35,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.accounting import Event, Gaussian, Receipt, tally
-from gpate.accounting.budget import merged
-from gpate.accounting.gaussian import mu_for
-from gpate.accounting.search import smallest
 from gpate.boundary import Gate, NoisyCounts, NoisySum, Records, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, require_count
 from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.images import SMALL, ImageFeatures, image_features
+from gpate.methods.journal import mu_of
 from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import RunFolder
+from gpate.methods.run import RunFolder, receipts_from_json, receipts_to_json
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.matching import Matching, Target, match
@@ -253,22 +250,17 @@ class _Release:
     ) -> None:
         self._features, self._labels = features, labels
         self.spec, self.settings, self.gate, self.folder, self.device = spec, settings, gate, folder, device
-        if math.isinf(gate.budget.epsilon):
-            raise InvalidValue("epsilon", gate.budget.epsilon, "finite", "A very large one is next to none.")
 
     def counts(self, on_warning: Callable[[str], None]) -> Released[np.ndarray]:
         """Class counts, at least one each."""
         if not self.folder.has("counts.json"):
             share = self.settings.counts_share
-            mechanism = NoisyCounts(classes=self.spec.classes, sigma=1.0)
-            sigma = self._sigma(
-                mechanism.event(self.gate), share, [rest * (1 - share) for rest in self.settings.shares]
-            )
-            noisy = replace(mechanism, sigma=sigma)(Sensitive(self._labels), self.gate)
-            kept = {"counts": noisy.value.tolist(), "sigma": sigma, "receipts": _to_json(noisy.receipts)}
+            sigma = 1.0 / mu_of(self.gate, "class counts", share, 1.0)
+            noisy = NoisyCounts(classes=self.spec.classes, sigma=sigma)(Sensitive(self._labels), self.gate)
+            kept = {"counts": noisy.value.tolist(), "sigma": sigma, "receipts": receipts_to_json(noisy.receipts)}
             self.folder.write_json("counts.json", kept)
         kept = self.folder.read_json("counts.json")
-        found = self.gate.recall(np.array(kept["counts"]), _receipts(kept["receipts"]))
+        found = self.gate.recall(np.array(kept["counts"]), receipts_from_json(kept["receipts"]))
         if found.value.sum() < 10 * kept["sigma"]:
             on_warning(
                 f"The number of records cannot be told from the noise (give or take {2 * kept['sigma']:,.0f}): the synthetic "
@@ -280,30 +272,15 @@ class _Release:
         """Sums of phi by class, [classes, dims], and the deviation of their noise."""
         name = f"released-{r}.safetensors"
         if not self.folder.has(name):
-            mechanism = NoisySum(sigma=1.0, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
-            share, *rest = self.settings.shares[r:]
-            mechanism = replace(mechanism, sigma=self._sigma(mechanism.event(self.gate), share, rest))
+            ahead = self.settings.shares[r:]
+            sigma = phi.bound / mu_of(self.gate, f"round {r + 1}", ahead[0], math.fsum(ahead))
+            mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
             noisy = mechanism(self._chunks(phi), self.gate)
-            metadata = {"sigma": repr(mechanism.sigma), "receipts": json.dumps(_to_json(noisy.receipts))}
+            metadata = {"sigma": repr(mechanism.sigma), "receipts": json.dumps(receipts_to_json(noisy.receipts))}
             self.folder.write_tensors(name, {"sums": torch.from_numpy(noisy.value)}, metadata)
         tensors, metadata = self.folder.read_tensors(name)
-        receipts = _receipts(json.loads(metadata["receipts"]))
+        receipts = receipts_from_json(json.loads(metadata["receipts"]))
         return self.gate.recall(tensors["sums"].numpy(), receipts), float(metadata["sigma"])
-
-    def _sigma(self, event: Event, share: float, rest: Sequence[float]) -> float:
-        """The noise for this event when it and later ones divide what is left of the budget in these shares of mu^2."""
-        assert isinstance(event, Gaussian)
-        spent, budget = self.gate.ledger.tally, self.gate.budget
-        plan = [event.scaled(event.sensitivity / event.sigma / math.sqrt(share))]  # mu^2 = share, and so on
-        plan += [replace(plan[0], dimension=1).scaled(math.sqrt(share / other)) for other in rest]
-
-        def fits(factor: float) -> bool:
-            return budget.allows(merged(spent, tally([step.scaled(factor) for step in plan])))
-
-        scaled = plan[0].scaled(smallest(fits) * (1 + _MARGIN))
-        if scaled.mu < _NOTHING * mu_for(budget.epsilon, delta=budget.delta):
-            raise BudgetExceeded((event,), self.gate.left, "Nothing worth a release is left.")
-        return scaled.sigma
 
     def _chunks(self, phi: FeatureMap) -> Iterator[Sensitive[Records]]:
         spec = self.spec
@@ -314,14 +291,6 @@ class _Release:
                 filled[: len(images)] = images
                 vectors = phi(filled.to(self.device, torch.float32).view(-1, spec.channels, spec.height, spec.width))
                 yield Sensitive(Records(vectors[: len(images)], labels.to(self.device)))
-
-
-def _to_json(receipts: tuple[Receipt, ...]) -> list[list[int | str]]:
-    return [[receipt.line, receipt.chain] for receipt in receipts]
-
-
-def _receipts(data: list[list[int | str]]) -> tuple[Receipt, ...]:
-    return tuple(Receipt(line=int(line), chain=str(chain)) for line, chain in data)
 
 
 class _Watch:

@@ -15,21 +15,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
+from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
 from gpate.accounting.budget import merged
+from gpate.accounting.gaussian import mu_for
 from gpate.accounting.search import smallest
 from gpate.boundary import Gate, Grouped, NoisyBlocks, Released, Sensitive
 from gpate.boundary.blocks import Block
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.methods.progress import Interrupted
-from gpate.methods.run import RunFolder
+from gpate.methods.run import RunFolder, receipts_from_json, receipts_to_json
 
 Floats = NDArray[np.float64]
 
 _DRAWS = 10_000_000
 """More noise values than a run draws, for the slack of exact noise."""
 
-_LEAST_MU = 1e-9
+_LEAST = 1e-3
+"""A part of the budget's mu below this is rounding, or what a lost release left over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +85,11 @@ class Journal:
                     "sigma": sigma,
                     "shapes": [[table.shape for table in block] for block in answer.value],
                     "tables": [[table.ravel().tolist() for table in block] for block in answer.value],
-                    "receipts": [[receipt.line, receipt.chain] for receipt in answer.receipts],
+                    "receipts": receipts_to_json(answer.receipts),
                 },
             )
         kept = self.folder.read_json(file)
-        receipts = tuple(Receipt(line=line, chain=chain) for line, chain in kept["receipts"])
+        receipts = receipts_from_json(kept["receipts"])
         spreads = NoisyBlocks(sigma=kept["sigma"], blocks=blocks(kept["sigma"])).spreads
         return [
             Noisy(
@@ -101,14 +103,19 @@ class Journal:
 
     def _mu(self, name: str) -> float:
         ahead = [share for other, share in self.shares.items() if not self.folder.has(_file(other))]
-        mu = math.sqrt(self.shares[name] / math.fsum(ahead)) * mu_left(self.gate)
-        if mu < _LEAST_MU:
-            raise BudgetExceeded((name,), self.gate.left, "Nothing is left for this release.")
-        return mu
+        return mu_of(self.gate, name, self.shares[name], math.fsum(ahead))
 
 
 def _file(name: str) -> str:
     return f"release {name}.json".replace(",", "").replace(" ", "-")
+
+
+def mu_of(gate: Gate, name: str, share: float, ahead: float) -> float:
+    """The mu of a release that has `share` of what is left, where all that are still to come have `ahead`, its own included."""
+    mu = math.sqrt(share / ahead) * mu_left(gate)
+    if mu < _LEAST * mu_for(gate.budget.epsilon, delta=gate.budget.delta):
+        raise BudgetExceeded((name,), gate.left, "Nothing worth a release is left.")
+    return mu
 
 
 def mu_left(gate: Gate) -> float:

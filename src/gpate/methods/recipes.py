@@ -382,6 +382,9 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
     """Raises if the budget does not buy a single iteration: what it would release is a generator that learnt nothing."""
     mechanism = settings.mechanism
     if settings.method != "votes":
+        if math.isinf(budget.epsilon):
+            mend = "The noise is planned from it. Mend: a finite one, or --recipe nonprivate."
+            raise InvalidValue("epsilon", budget.epsilon, "finite", mend)
         return
     if mechanism.noiseless or mechanism.teachers is None:  # nothing to buy, or the noise is still to be chosen
         return

@@ -43,6 +43,16 @@ class Answer:
     receipts: tuple[Receipt, ...]
 
 
+def receipts_to_json(receipts: tuple[Receipt, ...]) -> list[list[int | str]]:
+    """Plain data."""
+    return [[receipt.line, receipt.chain] for receipt in receipts]
+
+
+def receipts_from_json(data: list[list[int | str]]) -> tuple[Receipt, ...]:
+    """The inverse of `receipts_to_json`."""
+    return tuple(Receipt(line=int(line), chain=str(chain)) for line, chain in data)
+
+
 class RunFolder:
     """A run on disk. `create` makes a new one, `open` goes on with one."""
 
@@ -97,7 +107,7 @@ class RunFolder:
 
     def record(self, answer: Answer) -> None:
         """Adds an answer to the journal, on disk before it is used."""
-        line = {"winners": answer.winners.tolist(), "receipts": [[r.line, r.chain] for r in answer.receipts]}
+        line = {"winners": answer.winners.tolist(), "receipts": receipts_to_json(answer.receipts)}
         with _named("The journal"), (self.private / "answers.jsonl").open("a") as journal:
             journal.write(json.dumps(line) + "\n")
             journal.flush()
@@ -115,7 +125,7 @@ class RunFolder:
         found = []
         for line in whole.splitlines():
             data = json.loads(line)
-            receipts = tuple(Receipt(line=number, chain=chain) for number, chain in data["receipts"])
+            receipts = receipts_from_json(data["receipts"])
             found.append(Answer(winners=np.array(data["winners"], dtype=np.int64), receipts=receipts))
         return found
 

@@ -1,0 +1,155 @@
+"""One run, and which method trains its generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from torch import nn
+
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive
+from gpate.methods import recipes
+from gpate.methods.embedding import train_by_embedding
+from gpate.methods.marginals import train_by_marginals
+from gpate.methods.material import Encoding
+from gpate.methods.progress import Progress, chosen_device
+from gpate.methods.recipes import Settings
+from gpate.methods.run import RunFolder
+from gpate.methods.training import Material, train_student
+from gpate.private.fingerprint import hash_rows
+from gpate.private.partition import Partition
+from gpate.private.sources import PrivateRecords
+from gpate.schema import ImageSchema, TableSchema
+from gpate.streams import Streams
+from gpate.student import Spec
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Job:
+    """One run: the private records, what was asked for, and whom to tell."""
+
+    records: PrivateRecords
+    encoded: Encoding
+    schema: TableSchema | ImageSchema
+    settings: Settings
+    gate: Gate
+    folder: RunFolder
+    streams: Streams
+    key: bytes
+    on_progress: Callable[[Progress], None]
+    on_warning: Callable[[str], None]
+    stop: Callable[[], bool]
+
+
+class Fitted(NamedTuple):
+    """What a method gives back: all of it public."""
+
+    generator: nn.Module
+    spec: Spec
+    shares: np.ndarray
+    settings: Settings
+
+
+def _by_votes(job: Job) -> Fitted:
+    """The paper: teachers vote."""
+    settings, spec, shares = job.settings, job.encoded.spec, None
+    if settings.mechanism.counts_epsilon:
+        counts = _class_counts(job)
+        shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
+        settings, warnings = recipes.scaled(
+            settings, records=float(counts.sum()), budget=job.gate.budget, dims=spec.dims
+        )
+        for warning in warnings:
+            job.on_warning(warning)
+    teachers = settings.mechanism.teachers
+    assert teachers is not None
+    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=teachers)
+    student = train_student(
+        Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition),
+        spec=spec,
+        shares=shares,
+        settings=settings,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        on_progress=job.on_progress,
+        stop=job.stop,
+    )
+    return Fitted(student.network, spec, student.shares, settings)
+
+
+def _by_embedding(job: Job) -> Fitted:
+    """Records vote through public feature maps; the student matches what they said."""
+    spec = job.settings.embedding.spec_for(job.encoded.spec)
+    student, shares = train_by_embedding(
+        job.encoded.features,
+        job.encoded.labels,
+        spec=spec,
+        settings=job.settings.embedding,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        device=chosen_device(job.settings.speed.device),
+        on_progress=job.on_progress,
+        on_warning=job.on_warning,
+        stop=job.stop,
+    )
+    return Fitted(student.network, spec, shares, job.settings)
+
+
+def _by_marginals(job: Job) -> Fitted:
+    """Records vote through tables of counts; a mixture of products is fitted to them."""
+    assert isinstance(job.schema, TableSchema)
+    mixture, shares = train_by_marginals(
+        job.encoded.features,
+        job.encoded.labels,
+        schema=job.schema,
+        settings=job.settings.marginals,
+        gate=job.gate,
+        folder=job.folder,
+        streams=job.streams,
+        on_progress=job.on_progress,
+        on_warning=job.on_warning,
+        stop=job.stop,
+    )
+    return Fitted(mixture, mixture.spec, shares, job.settings)
+
+
+TRAIN: dict[str, Callable[[Job], Fitted]] = {
+    "votes": _by_votes,
+    "embedding": _by_embedding,
+    "marginals": _by_marginals,
+}
+
+
+def tell_outside_domain(job: Job) -> None:
+    """Tells, with noise, where many values did not fit the declared domain. Paid for once."""
+    outside, share, gate = job.encoded.outside, job.settings.outside_share, job.gate
+    if outside is None or not share or not math.isfinite(gate.budget.epsilon) or job.folder.has("outside.json"):
+        return
+    assert isinstance(job.schema, TableSchema)
+    columns = len(job.schema.columns)
+    whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
+    sigma = math.sqrt(columns / share) / whole
+    counts = NoisyTally(sigma=sigma, properties=columns)(outside, gate).value
+    job.folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
+    for column, count in zip(job.schema.columns, counts, strict=True):
+        if count > 4 * sigma:
+            job.on_warning(
+                f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) lay outside the "
+                "declared domain and were clipped or mapped to its `other`. Mend: widen the schema if that matters."
+            )
+
+
+def _class_counts(job: Job) -> np.ndarray:
+    """Noisy class counts, paid for once: a resumed run reads them back."""
+    if job.folder.has("counts.json"):
+        return np.array(job.folder.read_json("counts.json")["counts"])
+    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=job.settings.mechanism.counts_epsilon)
+    counts = mechanism(Sensitive(job.encoded.labels), job.gate).value
+    job.folder.write_json("counts.json", {"counts": counts.tolist()})
+    return counts
