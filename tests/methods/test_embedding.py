@@ -97,9 +97,9 @@ def test_the_whole_budget_is_spent_in_the_stated_shares(tmp_path: Path, exact: b
     assert (
         (1 - 3e-5) * whole < squares.sum() <= whole
     )  # the slack of exact noise is set aside for more draws than there are
-    assert squares / squares.sum() == pytest.approx([0.01, 0.99 * 0.6, 0.99 * 0.4], rel=1e-6)
+    assert squares / squares.sum() == pytest.approx([0.01, 0.99 * 0.6, 0.99 * 0.4], rel=1e-4)
     assert run.gate.spend <= epsilon
-    assert run.gate.spend == pytest.approx(epsilon, rel=1e-6)
+    assert run.gate.spend == pytest.approx(epsilon, rel=1e-4)
 
 
 def test_what_was_spent_before_is_left_out(tmp_path: Path) -> None:
