@@ -176,7 +176,7 @@ class ClassNorm(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """[m, maps, h, w], one-hot [m, classes] -> [m, maps, h, w]."""
         normed: Tensor = self.norm(x)
-        return normed * (y @ self.scale)[:, :, None, None] + (y @ self.shift)[:, :, None, None]
+        return torch.addcmul((y @ self.shift)[:, :, None, None], normed, (y @ self.scale)[:, :, None, None])
 
 
 class ResidualUp(nn.Module):

@@ -107,6 +107,26 @@ def test_any_size_gives_as_many_finite_numbers_as_it_says(shape: tuple[int, int,
     assert bool(out.isfinite().all())
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 16, 20), (2, 28, 28), (1, 22, 30)])
+def test_by_matrices_it_is_the_same(shape: tuple[int, int, int]) -> None:
+    scattering, x = Scattering(shape, scales=1 if shape[1] == 8 else 2, orientations=4), images(3, shape)
+    assert torch.allclose(scattering.by_matrices(x), scattering.by_spectra(x), atol=1e-12)
+
+
+def test_gradients_by_matrices_are_the_same_and_finite_at_zero() -> None:
+    scattering = Scattering((1, 16, 16), scales=2, orientations=4)
+    towards = torch.randn(scattering.dims, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for x in (images(2, (1, 16, 16)), torch.zeros(2, 1, 16, 16, dtype=torch.float64)):
+        both = []
+        for way in (scattering.by_matrices, scattering.by_spectra):
+            leaf = x.clone().requires_grad_()
+            (way(leaf) @ towards).sum().backward()
+            both.append(leaf.grad)
+        assert both[0].isfinite().all()
+        if x.any():
+            assert torch.allclose(both[0], both[1], atol=1e-12)
+
+
 def test_scales_by_size() -> None:
     assert [scales_for(n, n) for n in (8, 12, 28, 32, 48, 64)] == [1, 1, 2, 2, 3, 3]
     assert scales_for(64, 8) == 1
