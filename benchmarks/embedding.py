@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -68,17 +68,20 @@ def data_of(name: str, *, validation: int, limit: int | None) -> Data:
     """The test images, or the last `validation` training images of a fixed shuffle in their place."""
     schema = Schema.load(dataset(name).schema_path)
     assert isinstance(schema, ImageSchema)
-    parts = []
-    for loaded in (load(name), load(name, "test")):
-        assert loaded.images is not None
-        assert loaded.labels is not None
-        parts.append((loaded.images, loaded.labels))
-    (images, labels), test = parts
+    images, labels = _arrays(name, "train")
     if validation:
         order = np.random.default_rng(0).permutation(len(labels))
         kept, held = order[:-validation], order[-validation:]
         return Data((images[kept][:limit], labels[kept][:limit]), (images[held][:limit], labels[held][:limit]), schema)
+    test = _arrays(name, "test")
     return Data((images[:limit], labels[:limit]), (test[0][:limit], test[1][:limit]), schema)
+
+
+def _arrays(name: str, split: Literal["train", "test"]) -> tuple[np.ndarray, np.ndarray]:
+    loaded = load(name, split)
+    assert loaded.images is not None
+    assert loaded.labels is not None
+    return loaded.images, loaded.labels
 
 
 class Clock:

@@ -38,6 +38,9 @@ MAPS: dict[str, FeatureMap] = {
         settings=ImageFeatures(base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
         streams=Streams(0),
     ),
+    "side by side": image_features(
+        SHAPE, settings=ImageFeatures(base="scattering+pixels", frequencies=33), streams=Streams(0)
+    ),
     "learned": learned(),
 }
 
@@ -89,13 +92,21 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu() -> None:
-    phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=2000), streams=Streams(0), device="cuda")
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
+    shape: tuple[int, int, int], precision: str
+) -> None:
+    phi = image_features(shape, settings=ImageFeatures(frequencies=2000), streams=Streams(0), device="cuda")
     stream = torch.Generator(device="cuda").manual_seed(0)
-    record = torch.rand(1, 1, 28, 28, generator=stream, device="cuda")
-    seen = []
-    for place in (0, 1, 17, 500, 998, 999):
-        chunk = torch.rand(1000, 1, 28, 28, generator=stream, device="cuda")
-        chunk[place] = record
-        seen.append(phi(chunk)[place])
+    record = torch.rand(1, *shape, generator=stream, device="cuda")
+    seen, before = [], torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        for place in (0, 1, 17, 200, 248, 249):
+            chunk = torch.rand(250, *shape, generator=stream, device="cuda")
+            chunk[place] = record
+            seen.append(phi(chunk)[place])
+    finally:
+        torch.set_float32_matmul_precision(before)
     assert all(torch.equal(seen[0], other) for other in seen)

@@ -68,6 +68,22 @@ class Pixels:
         return records.flatten(1) / math.sqrt(self.dims)
 
 
+class Together:
+    """Several transforms of the same record, side by side, in equal parts: the square of a distance is their mean.
+
+    Args:
+        transforms: each in units of its own that suit the others'.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = tuple(transforms)
+        self.dims = sum(part.dims for part in transforms)
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """Records -> [m, dims]."""
+        return torch.cat([part(records) for part in self.transforms], 1) / math.sqrt(len(self.transforms))
+
+
 class Unit:
     """A vector's direction: v / |v|, so the bound is 1. The zero vector stays where it is."""
 

@@ -9,6 +9,8 @@ import torch
 
 from gpate.errors import InvalidValue
 from gpate.features import Combined, Composed, Pixels, Unit, fourier_features, typical_distance
+from gpate.features import LumaScattering
+from gpate.features.base import Pixels, Together, Transform
 from gpate.features.images import ImageFeatures, image_features
 from gpate.streams import Streams
 
@@ -67,3 +69,33 @@ def test_bad_settings_are_named(change: dict[str, object]) -> None:
 def test_shares_of_nothing_cost_no_numbers(direction: float, dims: int) -> None:
     settings = ImageFeatures(base="pixels", frequencies=20, direction=direction)
     assert image_features((1, 8, 8), settings=settings, streams=Streams(0)).dims == dims
+
+
+@pytest.mark.parametrize(
+    ("shape", "base", "scales", "bandwidths"),
+    [
+        ((1, 28, 28), "scattering", 2, (0.2,)),
+        ((3, 32, 32), "luma+pixels", 1, (0.2, 0.5)),
+        ((3, 64, 64), "luma+pixels", 2, (0.2, 0.5)),
+        ((1, 8, 8), "pixels", 1, (0.2,)),
+        ((3, 8, 8), "pixels", 1, (0.2,)),
+    ],
+)
+def test_what_is_not_given_follows_from_size_and_colour(
+    shape: tuple[int, int, int], base: str, scales: int, bandwidths: tuple[float, ...]
+) -> None:
+    filled = ImageFeatures().filled(shape)
+    assert (filled.base, filled.scales, filled.bandwidths) == (base, scales, bandwidths)
+    own = ImageFeatures(base="pixels", scales=3, bandwidths=(0.7,)).filled(shape)
+    assert (own.base, own.scales, own.bandwidths) == ("pixels", 3, (0.7,))
+
+
+def test_transforms_side_by_side_average_their_squared_distances() -> None:
+    stream = torch.Generator().manual_seed(0)
+    shape = (3, 16, 16)
+    a, b = torch.rand(2, 5, *shape, generator=stream)
+    parts: list[Transform] = [Pixels(shape), LumaScattering(shape, scales=1)]
+    both = Together(parts)
+    apart = torch.stack([(part(a) - part(b)).square().sum(1) for part in parts]).mean(0)
+    assert torch.allclose((both(a) - both(b)).square().sum(1), apart, rtol=1e-5)
+    assert both(a).shape == (5, both.dims)
