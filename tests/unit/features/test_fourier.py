@@ -9,7 +9,7 @@ import torch
 
 from gpate.errors import InvalidValue
 from gpate.features import Combined, Composed, LumaScattering, Pixels, Unit, fourier_features, typical_distance
-from gpate.features.base import Pixels, Together, Transform
+from gpate.features.base import Together, Transform
 from gpate.features.images import ImageFeatures, image_features
 from gpate.streams import Streams
 
