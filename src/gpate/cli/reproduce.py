@@ -80,9 +80,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quick: Quick = False,
     results: Results = RESULTS,
-    work: Annotated[
-        Path | None, typer.Option(help="Folder of unfinished runs; beside the results by default.")
-    ] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder of unfinished runs; beside the results by default.")] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which nothing new is started; what was begun is finished.")
     ] = None,
@@ -150,9 +148,7 @@ def show(
     cell: Pattern = None,
     results: Results = RESULTS,
     quick: Quick = False,
-    write: Annotated[
-        Path | None, typer.Option(help="Also write results.md and its plots into this folder.")
-    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Also write results.md and its plots into this folder.")] = None,
     as_json: Json = False,
 ) -> None:
     """The paper, ours as published, ours by default: side by side, and nothing where nothing was run."""
@@ -255,7 +251,12 @@ def _line(outcome: Outcome) -> str:
     if not outcome.new:
         return f"{name} [dim]finished before[/]"
     figures = []
-    for score, subject in (("accuracy", "cnn"), ("auroc", "paper mean"), ("auroc", "modern mean"), ("iterations", None)):
+    for score, subject in (
+        ("accuracy", "cnn"),
+        ("auroc", "paper mean"),
+        ("auroc", "modern mean"),
+        ("iterations", None),
+    ):
         value = outcome.record.value(score, subject, "synthetic")
         if isinstance(value, float):
             figures.append(f"{subject or score} {score if subject else ''} {value:.4g}".replace("  ", " "))
@@ -266,5 +267,3 @@ def _line(outcome: Outcome) -> str:
 def _say(text: str, quiet: bool) -> None:
     if not quiet:
         errors.print(text, highlight=False, soft_wrap=True)
-
-

@@ -2,6 +2,8 @@
 
     >>> shown(Figures(values=(0.5, 0.7)), METRICS["accuracy"])
     '0.6000 ± 0.1414 (2)'
+
+`shown` gives mean, standard deviation and the number of seeds.
 """
 
 from __future__ import annotations
@@ -146,7 +148,9 @@ def rows_of(cells: Sequence[Cell]) -> list[Row]:
     metrics = {cell.metric for cell in cells}
     rows = []
     for cell in cells:
-        budget = f", ε = {cell.epsilon:g}" if math.isfinite(cell.epsilon) else ", ε = ∞" if cell.system != "real" else ""
+        budget = (
+            f", ε = {cell.epsilon:g}" if math.isfinite(cell.epsilon) else ", ε = ∞" if cell.system != "real" else ""
+        )
         place = SHORT[cell.dataset] + budget
         metric = METRICS[cell.metric].title
         group = f"{place}, {metric}" if len(metrics) > 1 and len(systems) > 1 else place

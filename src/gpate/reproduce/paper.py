@@ -40,7 +40,9 @@ class PaperTable:
 
 
 _CREDIT = "credit epsilon=1"
-_CELEBA = "The paper does not say which CelebA; ours is CelebA-Gender(S), 32 x 32, which its classifier was trained on. "
+_CELEBA = (
+    "The paper does not say which CelebA; ours is CelebA-Gender(S), 32 x 32, which its classifier was trained on. "
+)
 
 _ALL = (
     PaperTable(
@@ -188,7 +190,8 @@ _ALL = (
         celeba-gender-s  inception-score  10       1.88  1.00    1.16    1.00    1.37
         celeba-gender-s  fid              10       2.38  485.41  424.60  432.58  305.92
         """,
-        note=_CELEBA + "FID is to the training records, on Inception's features; of real records, that of the test records.",
+        note=_CELEBA
+        + "FID is to the training records, on Inception's features; of real records, that of the test records.",
     ),
     PaperTable(
         id="agreement",

@@ -121,7 +121,9 @@ class _Fitted:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
-def units_of(cells: Iterable[Cell], *, kinds: Sequence[Kind] = KINDS, seeds: int = 3, quick: bool = False) -> list[Unit]:
+def units_of(
+    cells: Iterable[Cell], *, kinds: Sequence[Kind] = KINDS, seeds: int = 3, quick: bool = False
+) -> list[Unit]:
     """What has to be run for these cells: each unit once, all of the first seed before the second."""
     from gpate.reproduce.cells import METRICS
 

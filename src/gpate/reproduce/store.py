@@ -101,7 +101,7 @@ class Record:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: lists for tuples, \"inf\" for infinity."""
+    """What JSON can hold: lists for tuples, the text `inf` for infinity."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -126,7 +126,9 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
         try:
             data = json.loads(line)
             if data["gpate_reproduce"] != VERSION:
-                raise DataUnreadable(f"Line {number} of {file} is of another version. Mend: use the gpate that wrote it.")
+                raise DataUnreadable(
+                    f"Line {number} of {file} is of another version. Mend: use the gpate that wrote it."
+                )
             record = Record.from_json(data)
         except (ValueError, KeyError, TypeError) as problem:
             raise DataUnreadable(f"Line {number} of {file} is not a result. Mend: remove the line.") from problem
@@ -157,4 +159,6 @@ def append(path: str | os.PathLike[str], record: Record) -> None:
             os.fsync(out.fileno())
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise ResultsWriteFailed(f"{file} could not be written ({reason}). Mend: make room, and run again.") from problem
+        raise ResultsWriteFailed(
+            f"{file} could not be written ({reason}). Mend: make room, and run again."
+        ) from problem
