@@ -54,8 +54,8 @@ def list_(
             return
         shown = _grid("table", "", "in the paper", "cells", "ours: done", "not yet", "not here")
         for row in rows:
-            values = [str(row[key]) for key in ("id", "title", "source", "cells", "done", "to_run", "unavailable")]
-            shown.add_row(*map(escape, values))
+            keys = ("id", "title", "source", "cells", "done", "to_run", "unavailable")
+            shown.add_row(*(escape(str(row[key])) for key in keys))
         console.print(shown, highlight=False)
         console.print("[dim]`gpate reproduce list TABLE` lists its cells.[/]", highlight=False)
         return
@@ -178,7 +178,7 @@ def show(
 
 
 _LEGEND = (
-    "[dim]Mean ± standard deviation over fits (number of seeds). [[...]]: accuracy at the epoch that is best on the test set, "
+    "[dim]Mean ± standard deviation over fits (number of seeds). \\[...]: accuracy at the epoch that is best on the test set, "
     "which is what the paper reports and no result. † made with settings of another version. Green: better than the paper's "
     "claim. These scores are not private.[/]"
 )
@@ -195,9 +195,9 @@ def _side_by_side(cells: list[Cell], records: Records) -> Table:
     from gpate.reproduce.compare import rows_of
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for name in ("paper", "ours, as published", "ours, default"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold", min_width=7)
     rows = rows_of(cells)
     for number, row in enumerate(rows):
         if number == 0 or rows[number - 1].group != row.group:

@@ -266,7 +266,7 @@ def cells_of(table: PaperTable) -> Iterator[Cell]:
         for name, figure in zip(header[keys:], row[keys:], strict=True):
             if figure == "-":
                 continue
-            facts = {"setting": "", "epsilon": math.inf} | fixed | left | _meaning(name)
+            facts: dict[str, Any] = {"setting": "", "epsilon": math.inf} | fixed | left | _meaning(name)
             several = len(metrics) > 1 or "classifier" in facts
             if "classifier" in facts:
                 facts["metric"] += f"-{facts.pop('classifier')}"

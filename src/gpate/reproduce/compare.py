@@ -143,19 +143,19 @@ class Row:
 
 
 def rows_of(cells: Sequence[Cell]) -> list[Row]:
-    """The rows of one table, grouped."""
-    systems = {cell.system for cell in cells}
-    metrics = {cell.metric for cell in cells}
+    """The rows of one table, grouped. A system without epsilon stands with the smallest epsilon of its data set."""
+    datasets, systems, metrics = ({getattr(cell, name) for cell in cells} for name in ("dataset", "system", "metric"))
     rows = []
     for cell in cells:
-        budget = (
-            f", ε = {cell.epsilon:g}" if math.isfinite(cell.epsilon) else ", ε = ∞" if cell.system != "real" else ""
-        )
-        place = SHORT[cell.dataset] + budget
-        metric = METRICS[cell.metric].title
-        group = f"{place}, {metric}" if len(metrics) > 1 and len(systems) > 1 else place
-        title = SYSTEMS[cell.system].title
+        finite = [c.epsilon for c in cells if c.dataset == cell.dataset and math.isfinite(c.epsilon)]
+        epsilon = cell.epsilon if math.isfinite(cell.epsilon) else min(finite, default=math.inf)
+        metric, title = METRICS[cell.metric].title, SYSTEMS[cell.system].title
+        if cell.system in ("dcgan", "nonprivate"):
+            title += " (ε = ∞)"
+        group = [SHORT[cell.dataset]] if len(datasets) > 1 or math.isinf(epsilon) else []
+        group += [f"ε = {epsilon:g}"] if math.isfinite(epsilon) else []
+        group += [metric] if len(metrics) > 1 and len(systems) > 1 else []
         name = cell.setting or (metric if len(systems) == 1 and len(metrics) > 1 else title)
-        rows.append(Row(group=group, name=name, cell=cell))
+        rows.append(Row(group=", ".join(group), name=name, cell=cell))
     order = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: order.index(row.group))

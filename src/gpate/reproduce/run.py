@@ -391,7 +391,8 @@ def _free_memory() -> None:
 @lru_cache(maxsize=1)
 def _benchmark(name: str) -> tuple[Any, Any, dict[str, Any]]:
     """Training and test records of a benchmark, and what identifies them. Benchmarks are public."""
-    splits, facts = [], {"name": name}
+    splits: list[Any] = []
+    facts: dict[str, Any] = {"name": name}
     for split in ("train", "test"):
         loaded = load(name, split)  # type: ignore[arg-type]
         if loaded.frame is not None:
