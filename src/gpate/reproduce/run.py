@@ -318,9 +318,45 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
     )
 
 
+def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
+    """How far the teachers of a run agree, told without noise. It cannot be resumed, and starts anew."""
+    from gpate.accounting import Budget
+    from gpate.methods.agreement import measure_agreement
+
+    fit, settings = unit.fit, resolved(unit).changed({} if place.device == "auto" else {"device": place.device})
+    *_, data = _benchmark(fit.dataset)
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    began, steps = time.perf_counter(), list[int]()
+
+    def progress(step: Progress) -> None:
+        steps.append(step.iteration)
+        listeners.on_progress(step)
+
+    shares = measure_agreement(
+        fit.dataset,
+        settings=settings,
+        budget=Budget(epsilon=fit.epsilon, delta=fit.delta, accountant=settings.accountant),
+        seed=unit.seed,
+        folder=folder / "run",
+        on_progress=progress,
+        stop=listeners.stop,
+    )
+    _free_memory()
+    return _record(
+        unit,
+        place,
+        settings=settings.to_json(),
+        privacy={"epsilon": float("inf"), "not_for_release": ["agreement is told without noise"]},
+        data=data,
+        seconds={"agreement": round(time.perf_counter() - began, 3)},
+        figures={"first": shares[0], "second": shares[1] if len(shares) > 1 else 0.0, "iterations": len(steps)},
+    )
+
+
 _TASKS: dict[str, Callable[[Unit, Place, Path, Listeners], Record]] = {
     "fit": _fit_and_judge,
     "accounting": _accounting,
+    "agreement": _agreement,
 }
 
 

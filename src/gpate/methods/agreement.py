@@ -1,0 +1,77 @@
+"""Agreement of teachers (the paper's section 5): a run of the paper's method whose votes are watched. Benchmarks only.
+
+What it tells is computed from votes without noise. It is told as a `NonPrivate` event at a gate of infinite budget, so nothing
+here can be mistaken for a release; the student of the run is thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from gpate.accounting import Budget, NonPrivate
+from gpate.boundary import FastNoise, Gate, Sensitive
+from gpate.boundary.agreement import PlainAgreement
+from gpate.errors import InvalidValue
+from gpate.methods.material import encode_records, read_records, schema_for
+from gpate.methods.progress import Progress
+from gpate.methods.recipes import Settings
+from gpate.methods.run import RunFolder
+from gpate.methods.training import Material, train_student
+from gpate.private.fingerprint import hash_rows, new_key
+from gpate.private.partition import Partition
+from gpate.streams import Streams
+
+
+def measure_agreement(
+    dataset: str,
+    *,
+    settings: Settings,
+    budget: Budget,
+    seed: int,
+    folder: str | os.PathLike[str],
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[float]:
+    """Shares of the first, second, ... bin, on average over all queries of a run. Not private.
+
+    Args:
+        dataset: a benchmark's name.
+        settings: of the method `votes`, with the number of teachers in them.
+        budget: when the run stops.
+        seed: of everything, the noise included.
+        folder: where its state is kept; a new one.
+        on_progress: called after each iteration.
+        stop: asked after each iteration.
+    """
+    if settings.method != "votes" or settings.mechanism.teachers is None or settings.mechanism.noiseless:
+        raise InvalidValue("recipe", settings.recipe, "one whose teachers vote, and with their number in it")
+    schema = schema_for(None, dataset, None)
+    records = read_records(dataset, None, schema)
+    encoded = encode_records(records, schema, settings.latent)
+    partition = Partition.from_hashes(hash_rows(records.content(), key=new_key()), teachers=settings.mechanism.teachers)
+    beside = Gate.in_memory(Budget(epsilon=float("inf"), delta=budget.delta), FastNoise(seed))
+    measure = PlainAgreement(event=NonPrivate(reason="agreement of teachers, without noise, on a benchmark"))
+    seen: list[np.ndarray] = []
+
+    def watch(votes: Sensitive[Tensor]) -> None:
+        seen.append(measure(votes, beside).value)
+
+    run = RunFolder.create(folder)
+    with Gate.create(run.ledger, budget, FastNoise(seed)) as gate:
+        train_student(
+            Material(features=encoded.features, labels=encoded.labels, partition=partition),
+            spec=encoded.spec,
+            shares=None,
+            settings=settings,
+            gate=gate,
+            folder=run,
+            streams=Streams(seed),
+            on_progress=on_progress,
+            on_votes=watch,
+            stop=stop,
+        )
+    return [float(share) for share in np.mean(seen, axis=0)]
