@@ -159,7 +159,7 @@ def run(
         if (why := unavailable(unit.fit)) is not None:
             yield Outcome(unit=unit, reason=why)
         elif record is not None and record.asked == asked(unit):
-            shutil.rmtree(place.work / unit.slug, ignore_errors=True)
+            _finished(place.work / unit.slug)
             yield Outcome(unit=unit, record=record)
         elif not time_left():
             yield Outcome(unit=unit, reason="the time was up")
@@ -179,8 +179,13 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     except GpateError as problem:  # a missing data set, a budget that buys nothing: said of this unit, the others go on
         return Outcome(unit=unit, reason=str(problem))
     store.append(place.results, record)
-    shutil.rmtree(folder)
+    _finished(folder)
     return Outcome(unit=unit, record=record, new=True)
+
+
+def _finished(folder: Path) -> None:
+    """Removes a unit's folder, private state and all; it may be gone already."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def resolved(unit: Unit) -> Settings:

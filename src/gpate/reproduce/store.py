@@ -21,11 +21,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpate.errors import DataUnreadable, GpateError
-from gpate.evaluation.results import Evaluation
+from gpate.evaluation.results import Evaluation, Score
 
 VERSION = 1
 NOTICE = "Not for release: computed from benchmark records without noise."
@@ -88,13 +89,15 @@ class Record:
         fields = {name: value for name, value in data.items() if name in names}
         return cls(**{**fields, "warnings": tuple(fields.get("warnings", ()))})
 
+    @cached_property
+    def _scores(self) -> tuple[Score, ...]:
+        return () if self.evaluation is None else Evaluation.from_json(self.evaluation).scores
+
     def value(self, score: str, subject: str | None, source: str) -> float | str | None:
         """A figure of the run, or the mean of a score; the reason if there is none; None if it was never looked for."""
         if source == "synthetic" and score in self.figures:
             return float(self.figures[score])
-        if self.evaluation is None:
-            return None
-        for found in Evaluation.from_json(self.evaluation).scores:
+        for found in self._scores:
             if found.metric == score and found.source == source and subject in (None, found.subject):
                 return found.mean if found.values else found.reason
         return None
