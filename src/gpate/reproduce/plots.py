@@ -99,12 +99,12 @@ def plot_samples(path: Path, records: Records, results: Path) -> bool:
     for axes, (dataset, blocks) in zip(grid, panels, strict=True):
         real = _real(dataset)
         shown = [("real test images", real), *blocks] if real is not None else blocks
+        shown[0] = (f"{SHORT[dataset]}: {shown[0][0]}", shown[0][1])
         for ax in axes:
             ax.axis("off")
         for ax, (title, picture) in zip(axes, shown, strict=False):
             ax.imshow(picture, cmap="gray" if picture.ndim == 2 else None, vmin=0, vmax=255, interpolation="nearest")
             ax.set_title(title, fontsize=10, color=_INK)
-        axes[0].text(0, -0.02, SHORT[dataset], transform=axes[0].transAxes, va="top", fontweight="bold", color=_INK)
     figure.savefig(path, dpi=110)
     return True
 

@@ -168,6 +168,8 @@ def run(
 
 
 def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
+    import torch
+
     from gpate.methods.progress import Interrupted
 
     folder = place.work / unit.slug
@@ -178,6 +180,9 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
         raise
     except GpateError as problem:  # a missing data set, a budget that buys nothing: said of this unit, the others go on
         return Outcome(unit=unit, reason=str(problem))
+    except torch.OutOfMemoryError:
+        _free_memory()
+        return Outcome(unit=unit, reason=f"there is too little memory on {_device_name(place.device)}")
     store.append(place.results, record)
     _finished(folder)
     return Outcome(unit=unit, record=record, new=True)
