@@ -90,8 +90,8 @@ def run(
     from gpate.datasets.files import cache_folder
     from gpate.methods.progress import Interrupted, chosen_device
     from gpate.reproduce.cells import KINDS, select
-    from gpate.reproduce.run import Listeners, Place, Unit, units_of
     from gpate.reproduce.run import run as run_units
+    from gpate.reproduce.units import Listeners, Place, Unit, units_of
 
     began = time.monotonic()
     limit = float("inf") if time_limit is None else require_positive("--time-limit", time_limit)

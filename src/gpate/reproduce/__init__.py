@@ -4,5 +4,6 @@
     gpate reproduce run table1c --cell '*/mnist/*' --seeds 3 --device cuda
     gpate reproduce show --write docs
 
-`paper` holds the paper's figures, `cells` what stands beside each, `run` fits and judges, `store` keeps, `show` compares.
+`paper` holds the paper's figures and `cells` what stands beside each; `units`, `tasks` and `run` fit and judge, `store` keeps; `compare`,
+`plots` and `page` show.
 """

@@ -89,7 +89,7 @@ class Records:
         return Figures(values=values, best_epoch=best, earlier=any(self._earlier(fit, r) for r in records))
 
     def _earlier(self, fit: Fit, record: Record) -> bool:
-        from gpate.reproduce.run import Unit, asked
+        from gpate.reproduce.units import Unit, asked
 
         return record.asked != asked(Unit(fit=fit, seed=record.seed, quick=self.quick))
 

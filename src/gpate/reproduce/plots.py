@@ -13,7 +13,8 @@ from gpate.errors import GpateError
 from gpate.reproduce.cells import CELLS, SHORT, Cell, Kind
 from gpate.reproduce.compare import Records
 from gpate.reproduce.paper import PEERS
-from gpate.reproduce.run import SAMPLES, Unit, samples_folder
+from gpate.reproduce.tasks import SAMPLES
+from gpate.reproduce.units import Unit, samples_folder
 
 _PANELS = ("mnist", "fashion-mnist")
 _INK, _PAPER, _PUBLISHED, _DEFAULT, _PEER = "#222222", "#8a8a8a", "#d1632f", "#1f5fa8", "#c2c2c2"

@@ -14,7 +14,8 @@ from unittest import mock
 from gpate.datasets import load
 from gpate.evaluation.results import Evaluation, Score
 from gpate.reproduce.cells import Fit
-from gpate.reproduce.run import Listeners, Outcome, Place, Unit, run
+from gpate.reproduce.run import Outcome, run
+from gpate.reproduce.units import Listeners, Place, Unit
 
 CHANGES = (
     ("teachers", 8),
@@ -30,7 +31,7 @@ QUERIES, ITERATIONS, KILLED_AT = 12, 5, 3
 MOMENTS = {
     "no plan": "gpate.methods.run.RunFolder.save_plan",
     "middle of the fit": "",
-    "fit done": "gpate.reproduce.run._free_memory",
+    "fit done": "gpate.reproduce.tasks.free_memory",
     "judging": "gpate.evaluation.evaluate.evaluate_release",
     "line written": "gpate.reproduce.run._finished",
 }

@@ -12,7 +12,7 @@ from gpate.errors import InvalidValue
 from gpate.methods.recipes import RECIPES, resolve
 from gpate.reproduce.cells import CELLS, KINDS, METRICS, SYSTEMS, Fit, cells_of, select, unavailable
 from gpate.reproduce.paper import TABLES, PaperTable
-from gpate.reproduce.run import Unit, asked, units_of
+from gpate.reproduce.units import Unit, asked, units_of
 from gpate.schema import Schema
 
 BY_ID = {cell.id: cell for cell in CELLS}

@@ -14,7 +14,8 @@ from gpate.errors import DataNotFound
 from gpate.methods.progress import Interrupted
 from gpate.reproduce import store
 from gpate.reproduce.cells import Fit, select
-from gpate.reproduce.run import Listeners, Unit, run, units_of
+from gpate.reproduce.run import run
+from gpate.reproduce.units import Listeners, Unit, units_of
 from tests.unit.reproduce import crash
 
 
@@ -104,6 +105,17 @@ def test_a_changed_recipe_is_run_again(tmp_path: Path) -> None:
     assert len(store.read(tmp_path / "r.jsonl")) == 1
 
 
+def test_what_another_version_began_is_begun_anew(tmp_path: Path) -> None:
+    seen = []
+    with crash.judged_by(crash.fake_evaluation):
+        with pytest.raises(Interrupted):
+            crash.go(tmp_path, Listeners(on_progress=seen.append, stop=lambda: len(seen) == 3))
+        (folder,) = (tmp_path / "work").iterdir()
+        (folder / "asked.json").write_text("{}")
+        crash.go(tmp_path, Listeners(on_progress=seen.append))
+    assert [step.replayed for step in seen[3:]] == [False] * crash.ITERATIONS
+
+
 def test_what_cannot_be_run_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Unit(fit=Fit(recipe="not-here", dataset="digits", epsilon=1.0), seed=0)
     no_data = Unit(fit=Fit(recipe="default", dataset="mnist", epsilon=1.0), seed=0)
@@ -112,7 +124,7 @@ def test_what_cannot_be_run_is_said_and_the_rest_goes_on(tmp_path: Path, monkeyp
     def absent(*_: object) -> None:
         raise DataNotFound("mnist was not found.")
 
-    monkeypatch.setattr("gpate.reproduce.run.load", absent)
+    monkeypatch.setattr("gpate.reproduce.tasks.load", absent)
     outcomes = list(run([missing, no_data, accounting], crash.place(tmp_path)))
     assert [bool(outcome.record) for outcome in outcomes] == [False, False, True]
     assert "not-here" in outcomes[0].reason

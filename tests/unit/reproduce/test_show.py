@@ -15,8 +15,8 @@ from gpate.reproduce.cells import CELLS, KINDS, METRICS, Cell, Fit, Kind, select
 from gpate.reproduce.compare import NOT_RUN, Figures, Records, beats, rows_of, shown
 from gpate.reproduce.page import write_page
 from gpate.reproduce.plots import curve, plot_samples
-from gpate.reproduce.run import Unit, asked
 from gpate.reproduce.store import Record
+from gpate.reproduce.units import Unit, asked
 from tests.unit.reproduce.test_store import record
 
 BY_ID = {cell.id: cell for cell in CELLS}
