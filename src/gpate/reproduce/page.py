@@ -19,7 +19,7 @@ that file, which holds all settings, seeds, versions and scores. A cell that was
 
 - **paper**: the claim of *G-PATE* (NeurIPS 2021), as printed.
 - **ours, as published**: the paper's recipe with the paper's accountant, its data-independent bound; for the other systems the
-  recipe of their name. In brackets, for accuracy: the epoch that was best *on the test set*, which is what the paper's
+  recipe of their name ([where the code differs](deviations-from-paper.md)). In brackets, for accuracy: the epoch that was best *on the test set*, which is what the paper's
   evaluation reports and is no result.
 - **ours, default**: what `gpate fit` does unless told otherwise.
 
@@ -28,6 +28,23 @@ fit one synthetic set is drawn, of the size of the training set, and each classi
 real test records after its last epoch ([how records are judged](evaluation.md)). All at delta = 1e-5, one record added or removed. Noise is
 fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores is private.
 † marks figures made with settings of another version.
+"""
+
+
+_REPEAT = """## How to repeat it
+
+```
+gpate reproduce list                                                  # the tables; `list table1c` its cells
+gpate reproduce run table1c --cell '*/mnist/*' --seeds 3 --device cuda
+gpate reproduce run all --only default --time-limit 3600              # starts nothing new after an hour
+gpate reproduce show table1c
+gpate reproduce show --write docs                                     # this page
+```
+
+What is finished is skipped, and what was interrupted goes on, on the ledger that it began. Results are added to
+`benchmarks/results/reproduce.jsonl`; `--quick` makes try-outs, which this page leaves out. Cells that ask for the same fit share it. A
+run is repeated by its line: settings, seed and versions are in it. The key that deals records to teachers is drawn anew, and a
+GPU's sums have no fixed order, so figures come out alike and not equal.
 """
 
 
@@ -48,6 +65,7 @@ def write_page(folder: Path, records: Records, results: Path) -> list[Path]:
         *(part for name in TABLES for part in _table(name, records)),
         *_what_ran(records),
         *_what_did_not(records),
+        _REPEAT,
     ]
     page.write_text("\n".join(parts).rstrip() + "\n")
     return written

@@ -60,7 +60,7 @@ def run(
             _finished(place.work / unit.slug)
             yield Outcome(unit=unit, record=record)
         elif not time_left():
-            yield Outcome(unit=unit, reason="the time was up")
+            yield Outcome(unit=unit, reason="the time was up, or the run was stopped")
         else:
             yield _run(unit, place, listeners(unit))
 
