@@ -111,11 +111,15 @@ def run(
     stop, counts = threading.Event(), {"new": 0, "done": 0, "left": 0}
     with first_interrupt(stop), ExitStack() as bars:
 
+        def stage(name: str) -> None:
+            bars.close()
+            _say(f"[dim]{name} ...[/]", quiet)
+
         def listeners(unit: Unit) -> Listeners:
             bars.close()
             _say(f"[bold]{escape(unit.id)}[/]", quiet)
             show_step = bars.enter_context(display(quiet=quiet, as_json=False))
-            return Listeners(on_progress=show_step, stop=stop.is_set)
+            return Listeners(on_progress=show_step, on_stage=stage, stop=stop.is_set)
 
         try:
             outcomes = run_units(

@@ -19,14 +19,15 @@ that file, which holds all settings, seeds, versions and scores. A cell that was
 
 - **paper**: the claim of *G-PATE* (NeurIPS 2021), as printed.
 - **ours, as published**: the paper's recipe with the paper's accountant, its data-independent bound; for the other systems the
-  recipe of their name ([where the code differs](deviations-from-paper.md)). In brackets, for accuracy: the epoch that was best *on the test set*, which is what the paper's
-  evaluation reports and is no result.
+  recipe of their name ([where the code differs](deviations-from-paper.md)). In brackets, for accuracy: the epoch that was best
+  *on the test set*, which is what the paper's evaluation reports and is no result.
 - **ours, default**: what `gpate fit` does unless told otherwise.
 
 Mean ± standard deviation over fits with different seeds (their number); **bold** is better than the paper's claim. For each
 fit one synthetic set is drawn, of the size of the training set, and each classifier is trained on it once and tested on the
-real test records after its last epoch ([how records are judged](evaluation.md)). All at delta = 1e-5, one record added or removed. Noise is
-fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores is private.
+real test records after its last epoch ([how records are judged](evaluation.md)). All at delta = 1e-5, one record added or
+removed. Noise is fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores
+is private.
 † marks figures made with settings of another version.
 """
 
@@ -113,7 +114,7 @@ def _plots(samples: bool) -> Iterator[str]:
     )
     if samples:
         yield "![Samples of each class beside real test images](results-samples.png)\n"
-        yield "Each block has a row for each class; nothing was selected. CelebA is not shown: its licence does not allow it.\n"
+        yield "Each block has a row for each class; nothing was selected. CelebA's faces are not shown.\n"
     else:
         yield "Samples of each class beside real ones: no image run yet.\n"
 

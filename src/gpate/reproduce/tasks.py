@@ -49,6 +49,7 @@ def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners)
     fit = unit.fit
     train, test, data = _benchmark(fit.dataset)
     fitted = _fitted(unit, place, folder, listeners)
+    listeners.on_stage("judging")
     began = time.perf_counter()
     device = str(chosen_device(place.device))
     release = fitted.model.release_.to(device)

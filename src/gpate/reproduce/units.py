@@ -43,6 +43,7 @@ class Listeners:
     """Whom a run tells, and whom it asks whether to go on."""
 
     on_progress: Callable[[Progress], None] = lambda _: None
+    on_stage: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     stop: Callable[[], bool] = lambda: False
 

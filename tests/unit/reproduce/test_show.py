@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpate.evaluation.results import Evaluation, Score
+from gpate.reproduce import store
 from gpate.reproduce.cells import CELLS, KINDS, METRICS, Cell, Fit, Kind, select
 from gpate.reproduce.compare import NOT_RUN, Figures, Records, beats, rows_of, shown
 from gpate.reproduce.page import write_page
@@ -157,3 +158,17 @@ def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:
     assert not plot_samples(tmp_path / "s.png", records, tmp_path / "r.jsonl")
     assert not (tmp_path / "s.png").exists()
     assert math.isfinite(low.epsilon)
+
+
+def test_the_page_in_docs_holds_the_results_in_the_repository(tmp_path: Path) -> None:
+    """No figure of ours on the page but from the file, and none of the file left out. Mend: `gpate reproduce show --write docs`."""
+    root = Path(__file__).resolve().parents[3]
+    results = root / "benchmarks" / "results" / "reproduce.jsonl"
+    write_page(tmp_path, Records(store.read(results)), results)
+
+    def figures(page: Path) -> list[str]:
+        tables = page.read_text().partition("## What was run")[0].replace("†", "")
+        return [line for line in tables.splitlines() if re.search(r" \(\d+\)", line) and line.startswith("|")]
+
+    assert figures(root / "docs" / "results.md") == figures(tmp_path / "results.md")
+    assert figures(tmp_path / "results.md")
