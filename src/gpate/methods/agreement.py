@@ -6,24 +6,56 @@ here can be mistaken for a release; the student of the run is thrown away.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from gpate.accounting import Budget, NonPrivate
-from gpate.boundary import FastNoise, Gate, Sensitive
+from gpate.boundary import DPGradAgg, FastNoise, Gate, Released, Sensitive
 from gpate.boundary.agreement import PlainAgreement
 from gpate.errors import InvalidValue
+from gpate.methods.job import TRAIN, Job
 from gpate.methods.material import encode_records, read_records, schema_for
 from gpate.methods.progress import Progress
-from gpate.methods.recipes import Settings
+from gpate.methods.recipes import Mechanism, Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.training import Material, train_student
-from gpate.private.fingerprint import hash_rows, new_key
-from gpate.private.partition import Partition
+from gpate.private.fingerprint import new_key
 from gpate.streams import Streams
+
+Watcher = Callable[[Sensitive[Tensor]], None]
+"""Is handed votes, still sensitive: only a mechanism can make use of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WatchedVote(DPGradAgg):
+    """Algorithm 2, with someone who looks on."""
+
+    watch: Watcher
+
+    def elect(self, votes: Sensitive[Tensor], gate: Gate, **options: Any) -> Released[Any]:
+        winners = super().elect(votes, gate, **options)
+        self.watch(votes)
+        return winners
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Mechanism):
+    """The paper's mechanism, with someone who looks on."""
+
+    watch: Watcher
+
+    def aggregator(self) -> DPGradAgg:
+        plain = super().aggregator()
+        return _WatchedVote(watch=self.watch, **_fields(plain))
+
+
+def _fields(plain: Any) -> dict[str, Any]:
+    return {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
 
 
 def measure_agreement(
@@ -51,8 +83,6 @@ def measure_agreement(
         raise InvalidValue("recipe", settings.recipe, "one whose teachers vote, and with their number in it")
     schema = schema_for(None, dataset, None)
     records = read_records(dataset, None, schema)
-    encoded = encode_records(records, schema, settings.latent)
-    partition = Partition.from_hashes(hash_rows(records.content(), key=new_key()), teachers=settings.mechanism.teachers)
     beside = Gate.in_memory(Budget(epsilon=float("inf"), delta=budget.delta), FastNoise(seed))
     measure = PlainAgreement(event=NonPrivate(reason="agreement of teachers, without noise, on a benchmark"))
     seen: list[np.ndarray] = []
@@ -62,16 +92,18 @@ def measure_agreement(
 
     run = RunFolder.create(folder)
     with Gate.create(run.ledger, budget, FastNoise(seed)) as gate:
-        train_student(
-            Material(features=encoded.features, labels=encoded.labels, partition=partition),
-            spec=encoded.spec,
-            shares=None,
-            settings=settings,
+        job = Job(
+            records=records,
+            encoded=encode_records(records, schema, settings.latent),
+            schema=schema,
+            settings=dataclasses.replace(settings, mechanism=_Watched(watch=watch, **_fields(settings.mechanism))),
             gate=gate,
             folder=run,
             streams=Streams(seed),
+            key=new_key(),
             on_progress=on_progress,
-            on_votes=watch,
+            on_warning=lambda _: None,
             stop=stop,
         )
+        TRAIN["votes"](job)
     return [float(share) for share in np.mean(seen, axis=0)]

@@ -54,20 +54,16 @@ def train_student(
     folder: RunFolder,
     streams: Streams,
     on_progress: Callable[[Progress], None] = lambda _: None,
-    on_votes: Callable[[Sensitive[Tensor]], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Student:
-    """Runs Algorithm 1 until the budget is spent, and returns the finished student.
-
-    `on_votes` is handed each iteration's votes, still sensitive: only a mechanism can make use of them.
-    """
+    """Runs Algorithm 1 until the budget is spent, and returns the finished student."""
     mechanism, training = settings.mechanism, settings.training
     device = chosen_device(settings.speed.device)
     student = Student(
         spec, init=streams.torch("init"), learning_rate=training.learning_rate, shares=shares, device=device
     )
     ensemble = build_ensemble(spec, settings, streams, device)
-    decide = _Vote(settings, gate, folder, on_votes) if not mechanism.noiseless else _Mean(gate)
+    decide = _Vote(settings, gate, folder) if not mechanism.noiseless else _Mean(gate)
     partition = material.partition.to(device)
     features, labels = material.features.to(device), material.labels.to(device)
 
@@ -173,10 +169,8 @@ def _fraction(gate: Gate, iteration: int, most: int | None) -> float:
 class _Vote:
     """Algorithm 2 through the gate, or its earlier answer from the journal."""
 
-    def __init__(
-        self, settings: Settings, gate: Gate, folder: RunFolder, on_votes: Callable[[Sensitive[Tensor]], None]
-    ) -> None:
-        self.aggregate, self.on_votes = settings.mechanism.aggregator(), on_votes
+    def __init__(self, settings: Settings, gate: Gate, folder: RunFolder) -> None:
+        self.aggregate = settings.mechanism.aggregator()
         self.samples, self.gate, self.folder = settings.mechanism.samples, gate, folder
 
     def __call__(
@@ -187,9 +181,7 @@ class _Vote:
             # refuse before the teachers' gradients are even computed
             queries = self.samples * (dims if projection is None else projection.shape[2])
             self.gate.check(*self.aggregate.aggregator.events(self.gate, queries=queries, bins=self.aggregate.bins))
-            votes = self.aggregate.count_votes(wanted, projection)
-            winners = self.aggregate.elect(votes, self.gate)
-            self.on_votes(votes)
+            winners = self.aggregate.elect(self.aggregate.count_votes(wanted, projection), self.gate)
             self.folder.record(Answer(winners=winners.value, receipts=winners.receipts))
         else:
             winners = self.gate.recall(earlier.winners, earlier.receipts)

@@ -21,8 +21,10 @@ from gpate.reproduce.units import Listeners, Place, Unit, asked, resolved
 from gpate.version import __version__
 
 if TYPE_CHECKING:
+    from gpate.accounting import Budget
     from gpate.methods.gpate import GPATE
     from gpate.methods.progress import Progress
+    from gpate.methods.recipes import Settings
 
 NOISE = "fast"
 SAMPLES = 8
@@ -133,9 +135,21 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
     return _Fitted(model=model, **kept)  # type: ignore[arg-type]
 
 
+def _budget(unit: Unit, settings: Settings) -> Budget:
+    """As a fit whose teachers vote has it."""
+    from gpate.accounting import Budget
+
+    mechanism = settings.mechanism
+    return Budget(
+        epsilon=unit.fit.epsilon,
+        delta=unit.fit.delta,
+        pure=mechanism.counts_epsilon,
+        accountant=mechanism.accountant,
+    )
+
+
 def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """How many iterations a recipe's noise buys: no record is read."""
-    from gpate.accounting import Budget
     from gpate.accounting.accountants import tally
     from gpate.schema import ImageSchema, Schema
 
@@ -143,15 +157,15 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
     schema = Schema.load(DATASETS[fit.dataset].schema_path)
     assert isinstance(schema, ImageSchema)
     began = time.perf_counter()
-    budget = Budget(epsilon=fit.epsilon, delta=fit.delta, pure=settings.pure, accountant=settings.accountant)
-    step = tally(settings.mechanism.iteration(schema.channels * schema.height * schema.width))
+    budget, mechanism = _budget(unit, settings), settings.mechanism
+    step = tally(mechanism.iteration(schema.channels * schema.height * schema.width))
     iterations = budget.fits(step)
     spend = budget.spend({event: iterations * count for event, count in step.items()}) if iterations else 0.0
     return _record(
         unit,
         place,
         settings=settings.to_json(),
-        privacy={"epsilon": fit.epsilon, "delta": fit.delta, "spend": spend, "accountant": settings.accountant},
+        privacy={"epsilon": fit.epsilon, "delta": fit.delta, "spend": spend, "accountant": mechanism.accountant},
         data={},
         seconds={"accounting": round(time.perf_counter() - began, 3)},
         figures={"iterations": iterations},
@@ -160,7 +174,6 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
 
 def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """How far the teachers of a run agree, told without noise. It cannot be resumed, and starts anew."""
-    from gpate.accounting import Budget
     from gpate.methods.agreement import measure_agreement
 
     fit, settings = unit.fit, resolved(unit).changed({} if place.device == "auto" else {"device": place.device})
@@ -175,7 +188,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
     shares = measure_agreement(
         fit.dataset,
         settings=settings,
-        budget=Budget(epsilon=fit.epsilon, delta=fit.delta, accountant=settings.accountant),
+        budget=_budget(unit, settings),
         seed=unit.seed,
         folder=folder / "run",
         on_progress=progress,
