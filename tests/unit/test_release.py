@@ -501,3 +501,12 @@ def test_formats_are_named(table: Release, images: Release, tmp_path: Path) -> N
 def test_events_and_spec_are_as_the_tests_suppose() -> None:
     assert Budget(epsilon=1.0, delta=1e-5).allows([Gaussian(sigma=40.0, count=3)])
     assert spec_for(TABLE).softmax == ((3, 7), (7, 10))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_on_a_gpu_the_same_images_up_to_rounding(tmp_path: Path) -> None:
+    make_release(tmp_path / "r", IMAGES)
+    before, labels = Release.load(tmp_path / "r").sample(300, seed=3)
+    moved, same = Release.load(tmp_path / "r").to("cuda").sample(300, seed=3)
+    assert labels.tolist() == same.tolist()
+    assert np.abs(before.astype(int) - moved.astype(int)).max() <= 2

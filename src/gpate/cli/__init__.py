@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, evaluate, fit, report, sample, schema, verify
+from gpate.cli import account, evaluate, fit, report, reproduce, sample, schema, verify
 from gpate.cli.output import errors
 from gpate.errors import GpateError
 
@@ -25,6 +25,7 @@ app.add_typer(schema.app, name="schema")
 app.command("report")(report.report)
 app.command("sample")(sample.sample)
 app.command("evaluate")(evaluate.evaluate)
+app.add_typer(reproduce.app, name="reproduce")
 app.command("verify")(verify.verify)
 
 

@@ -66,7 +66,7 @@ def fit(
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
     stop = threading.Event()
     warn = _warn_as_json if as_json else _warn
-    with _first_interrupt(stop), _display(quiet=quiet, as_json=as_json) as show:
+    with first_interrupt(stop), display(quiet=quiet, as_json=as_json) as show:
         try:
             if resume is not None:
                 model = GPATE.resume(resume, on_progress=show, on_warning=warn, stop=stop.is_set)
@@ -127,7 +127,7 @@ def _warn_as_json(text: str) -> None:
 
 
 @contextmanager
-def _first_interrupt(stop: threading.Event) -> Iterator[None]:
+def first_interrupt(stop: threading.Event) -> Iterator[None]:
     """Ctrl-C once: finish the iteration, write a checkpoint, stop. Twice: stop at once."""
 
     def ask(number: int, frame: object) -> None:
@@ -144,7 +144,7 @@ def _first_interrupt(stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
+def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
     """Shows progress: released numbers and the ledger's spend, nothing else."""
     if as_json:
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)

@@ -33,7 +33,7 @@ from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
-from gpate.student import Spec, draw
+from gpate.student import GeneratorSpec, Spec, draw
 
 Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
 """Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
@@ -107,6 +107,12 @@ class Release:
             raise ReleaseCorrupt(f"{folder} contradicts itself: {shortened(problems)}.")
         network = network_from(config.spec, weights_from_bytes(contents[files.WEIGHTS]))
         return cls(folder, certificate=certificate, schema=schema, config=config, network=network)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Moves a network, so that images are made on a GPU: from the same draws, equal up to rounding. A mixture stays."""
+        if isinstance(self.spec, GeneratorSpec):
+            self._network.to(device)
+        return self
 
     def sample(
         self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None, balanced: bool = False

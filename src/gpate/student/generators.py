@@ -26,9 +26,10 @@ def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generat
     if isinstance(generator, Mixture):
         return generator.draw(labels, stream)
     assert isinstance(spec, GeneratorSpec)
+    device = next(generator.parameters()).device
     latents = torch.rand(len(labels), spec.latent, generator=stream) * 2 - 1
-    records: Tensor = generator(latents, labels)
-    return records
+    records: Tensor = generator(latents.to(device), labels.to(device))
+    return records.cpu()
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:

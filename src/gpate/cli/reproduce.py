@@ -1,0 +1,273 @@
+"""`gpate reproduce`: the paper's tables, run again, and ours beside them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from gpate.cli.fit import STOPPED, display, first_interrupt
+from gpate.cli.output import console, errors, print_json
+from gpate.errors import InvalidValue, require_positive
+
+if TYPE_CHECKING:
+    from gpate.reproduce.cells import Cell, Kind
+    from gpate.reproduce.compare import Figures, Records, Row
+    from gpate.reproduce.run import Outcome
+
+app = typer.Typer(no_args_is_help=True, help="The paper's tables beside ours: list, run, show.")
+
+RESULTS = Path("benchmarks/results/reproduce.jsonl")
+
+TableName = Annotated[str, typer.Argument(help="A table's id, or all. `gpate reproduce list` names them.")]
+Pattern = Annotated[str | None, typer.Option("--cell", help="Only cells whose id fits, e.g. '*/mnist/*'.")]
+Results = Annotated[Path, typer.Option("--results", help="The results file, a JSON object a line.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Try-outs: kept apart from results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(
+    table: Annotated[str | None, typer.Argument(help="A table's id: lists its cells. Without it: the tables.")] = None,
+    cell: Pattern = None,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """What there is: tables, or the cells of one, and what of it was run."""
+    from gpate.reproduce import store
+    from gpate.reproduce.cells import KINDS, select
+    from gpate.reproduce.compare import Records
+    from gpate.reproduce.paper import TABLES
+
+    records = Records(store.read(results))
+    if table is None and cell is None:
+        rows = [_counted(name, records) for name in TABLES]
+        if as_json:
+            print_json({"tables": rows})
+            return
+        shown = _grid("table", "", "in the paper", "cells", "ours: done", "not yet", "not here")
+        for row in rows:
+            keys = ("id", "title", "source", "cells", "done", "to_run", "unavailable")
+            shown.add_row(*(escape(str(row[key])) for key in keys))
+        console.print(shown, highlight=False)
+        console.print("[dim]`gpate reproduce list TABLE` lists its cells.[/]", highlight=False)
+        return
+    cells = select(table or "all", cell)
+    states = [(c, kind, records.figures(c, kind)) for c in cells for kind in KINDS if c.fit(kind) is not None]
+    if as_json:
+        print_json({"cells": [_as_json(c, kind, figures) for c, kind, figures in states]})
+        return
+    shown = _grid("cell", "paper", "ours", "state")
+    for c, kind, figures in states:
+        state = f"{len(figures.values)} seeds" if figures.values else figures.reason
+        shown.add_row(escape(c.id), c.paper or "", kind, escape(state), style=None if figures.values else "dim")
+    console.print(shown, highlight=False)
+
+
+@app.command("run")
+def run(
+    table: TableName,
+    cell: Pattern = None,
+    only: Annotated[str | None, typer.Option(help="published or default: one of the two kinds.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many fits of each kind: seeds 0, 1, ...")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quick: Quick = False,
+    results: Results = RESULTS,
+    work: Annotated[Path | None, typer.Option(help="Folder of unfinished runs; beside the results by default.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which nothing new is started; what was begun is finished.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+) -> None:
+    """Run what a table still lacks. What is finished is skipped; what was interrupted goes on."""
+    from gpate.datasets.files import cache_folder
+    from gpate.methods.progress import Interrupted, chosen_device
+    from gpate.reproduce.cells import KINDS, select
+    from gpate.reproduce.run import run as run_units
+    from gpate.reproduce.units import Listeners, Place, Unit, units_of
+
+    began = time.monotonic()
+    limit = float("inf") if time_limit is None else require_positive("--time-limit", time_limit)
+    kinds: tuple[Kind, ...] = KINDS
+    if only is not None:
+        kinds = tuple(kind for kind in KINDS if kind == only)
+        if not kinds:
+            raise InvalidValue("--only", only, f"one of {', '.join(KINDS)}")
+    chosen_device(device)
+    units = units_of(select(table, cell), kinds=kinds, seeds=seeds, quick=quick)
+    place = Place(
+        results=results,
+        work=work or results.with_name(f"{results.stem}-work"),
+        device=device,
+        cache=cache_folder(),
+    )
+    stop, counts = threading.Event(), {"new": 0, "done": 0, "left": 0}
+    with first_interrupt(stop), ExitStack() as bars:
+
+        def stage(name: str) -> None:
+            bars.close()
+            _say(f"[dim]{name} ...[/]", quiet)
+
+        def listeners(unit: Unit) -> Listeners:
+            bars.close()
+            _say(f"[bold]{escape(unit.id)}[/]", quiet)
+            show_step = bars.enter_context(display(quiet=quiet, as_json=False))
+            return Listeners(on_progress=show_step, on_stage=stage, stop=stop.is_set)
+
+        try:
+            outcomes = run_units(
+                units,
+                place,
+                listeners=listeners,
+                time_left=lambda: not stop.is_set() and time.monotonic() - began < limit,
+            )
+            for number, outcome in enumerate(outcomes, start=1):
+                bars.close()
+                counts["new" if outcome.new else "done" if outcome.record else "left"] += 1
+                _say(f"[dim]{number}/{len(units)}[/] {_line(outcome)}", quiet)
+        except Interrupted:
+            bars.close()
+            errors.print("[bold]Stopped.[/] The same command goes on from here.", highlight=False)
+            raise typer.Exit(STOPPED) from None
+    console.print(
+        f"{counts['new']} run, {counts['done']} were finished before, {counts['left']} left out. Results: "
+        f"[bold]{escape(str(results))}[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if stop.is_set():
+        raise typer.Exit(STOPPED)
+
+
+@app.command("show")
+def show(
+    table: Annotated[str, typer.Argument(help="A table's id, or all.")] = "all",
+    cell: Pattern = None,
+    results: Results = RESULTS,
+    quick: Quick = False,
+    write: Annotated[Path | None, typer.Option(help="Also write results.md and its plots into this folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The paper, ours as published, ours by default: side by side, and nothing where nothing was run."""
+    from gpate.reproduce import store
+    from gpate.reproduce.cells import KINDS, select
+    from gpate.reproduce.compare import Records
+    from gpate.reproduce.paper import TABLES
+
+    if not results.exists():
+        raise InvalidValue("--results", str(results), "a file of results", "`gpate reproduce run` makes one.")
+    records = Records(store.read(results), quick=quick)
+    cells = select(table, cell)
+    if as_json:
+        found = [(c, kind, records.figures(c, kind)) for c in cells for kind in KINDS if c.fit(kind) is not None]
+        print_json({"cells": [_as_json(*item) for item in found]})
+    else:
+        for name in dict.fromkeys(c.table for c in cells):
+            paper = TABLES[name]
+            console.print(f"\n[bold]{escape(paper.title)}[/] [dim]{escape(paper.source)}[/]", highlight=False)
+            console.print(_side_by_side([c for c in cells if c.table == name], records), highlight=False)
+        console.print(_LEGEND, highlight=False, soft_wrap=True)
+    if write is not None:
+        from gpate.reproduce.page import write_page
+
+        for path in write_page(write, records, results):
+            errors.print(f"Wrote {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+_LEGEND = (
+    "[dim]Mean ± standard deviation over fits (number of seeds). \\[...]: accuracy at the epoch that is best on the test set, "
+    "which is what the paper reports and no result. † made with settings of another version. Green: better than the paper's "
+    "claim. These scores are not private.[/]"
+)
+
+
+def _grid(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _side_by_side(cells: list[Cell], records: Records) -> Table:
+    from gpate.reproduce.compare import rows_of
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in ("paper", "ours, as published", "ours, default"):
+        table.add_column(name, justify="right", overflow="fold", min_width=7)
+    rows = rows_of(cells)
+    for number, row in enumerate(rows):
+        if number == 0 or rows[number - 1].group != row.group:
+            table.add_row(f"[cyan]{escape(row.group)}[/]")
+        last = number + 1 == len(rows) or rows[number + 1].group != row.group
+        table.add_row(f"  {escape(row.name)}", *_figures(row, records), end_section=last)
+    return table
+
+
+def _figures(row: Row, records: Records) -> list[str]:
+    from gpate.reproduce.cells import KINDS, METRICS
+    from gpate.reproduce.compare import beats, shown
+
+    texts = [row.cell.paper or "[dim]none[/]"]
+    for kind in KINDS:
+        figures = records.figures(row.cell, kind)
+        text = escape(shown(figures, METRICS[row.cell.metric]))
+        style = "green" if beats(figures, row.cell) else "" if figures.values else "dim"
+        texts.append(f"[{style}]{text}[/]" if style and text else text)
+    return texts
+
+
+def _counted(name: str, records: Records) -> dict[str, str | int]:
+    from gpate.reproduce.cells import KINDS, select
+    from gpate.reproduce.compare import NOT_RUN
+    from gpate.reproduce.paper import TABLES
+
+    cells = select(name)
+    found = [records.figures(c, kind) for c in cells for kind in KINDS if c.fit(kind) is not None]
+    done = sum(bool(figures.values) for figures in found)
+    to_run = sum(figures.reason == NOT_RUN for figures in found)
+    facts: dict[str, str | int] = {"id": name, "title": TABLES[name].title, "source": TABLES[name].source}
+    return {**facts, "cells": len(cells), "done": done, "to_run": to_run, "unavailable": len(found) - done - to_run}
+
+
+def _as_json(cell: Cell, kind: Literal["published", "default"], figures: Figures) -> dict[str, object]:
+    found: dict[str, object] = {"id": cell.id, "kind": kind, "paper": None if cell.paper is None else float(cell.paper)}
+    if figures.values:
+        found |= {"mean": figures.mean, "std": figures.std, "values": list(figures.values)}
+        if figures.best_epoch:
+            found["best_epoch"] = list(figures.best_epoch)
+        return found
+    return {**found, "reason": figures.reason}
+
+
+def _line(outcome: Outcome) -> str:
+    """What became of a unit, in a line."""
+    name = f"[bold]{escape(outcome.unit.id)}[/]"
+    if outcome.record is None:
+        return f"{name} [yellow]left out[/]: {escape(outcome.reason)}"
+    if not outcome.new:
+        return f"{name} [dim]finished before[/]"
+    figures = []
+    for score, subject in (
+        ("accuracy", "cnn"),
+        ("auroc", "paper mean"),
+        ("auroc", "modern mean"),
+        ("iterations", None),
+    ):
+        value = outcome.record.value(score, subject, "synthetic")
+        if isinstance(value, float):
+            figures.append(f"{subject or score} {score if subject else ''} {value:.4g}".replace("  ", " "))
+    seconds = sum(outcome.record.seconds.values())
+    return f"{name} [green]done[/]: {escape(', '.join(figures))}, {seconds:.0f} s"
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        errors.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,101 @@
+"""Running units: fit, judge, write down. Each is done once, and one that was interrupted goes on where it stopped.
+
+A unit is a fit and a seed. It lives in a work folder, which holds its run folder (`private/` and `release/`), until its line is in
+the results file. So after a crash at any time:
+
+- in the middle of a fit, it is resumed on the same ledger, and nothing is paid twice;
+- after it, the generator is there, and is only judged;
+- after its line was written, the unit is finished, and what is left of its folder is removed.
+
+Experiments use fast noise with the unit's seed, on benchmark data: they are stamped not for release.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpate.errors import GpateError
+from gpate.reproduce import store
+from gpate.reproduce.cells import unavailable
+from gpate.reproduce.store import Record
+from gpate.reproduce.tasks import TASKS, device_name, free_memory
+from gpate.reproduce.units import Listeners, Place, Unit, asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a unit: its record, or why it was not run."""
+
+    unit: Unit
+    record: Record | None = None
+    reason: str = ""
+    new: bool = False
+
+
+def run(
+    units: Sequence[Unit],
+    place: Place,
+    *,
+    listeners: Callable[[Unit], Listeners] = lambda _: Listeners(),
+    time_left: Callable[[], bool] = lambda: True,
+) -> Iterator[Outcome]:
+    """Runs what is not finished yet, and tells of each unit what became of it.
+
+    Args:
+        units: from `units_of`.
+        place: where.
+        listeners: of each unit.
+        time_left: asked before each unit; from the first False on none is started.
+    """
+    finished = {record.unit: record for record in store.read(place.results)}
+    for unit in units:
+        record = finished.get(unit.id)
+        if (why := unavailable(unit.fit)) is not None:
+            yield Outcome(unit=unit, reason=why)
+        elif record is not None and record.asked == asked(unit):
+            _finished(place.work / unit.slug)
+            yield Outcome(unit=unit, record=record)
+        elif not time_left():
+            yield Outcome(unit=unit, reason="the time was up, or the run was stopped")
+        else:
+            yield _run(unit, place, listeners(unit))
+
+
+def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
+    import torch
+
+    from gpate.methods.progress import Interrupted
+
+    try:
+        folder = _begun(unit, place)
+        record = TASKS[unit.fit.task](unit, place, folder, listeners)
+    except Interrupted:
+        raise
+    except GpateError as problem:  # a missing data set, a budget that buys nothing: said of this unit, the others go on
+        return Outcome(unit=unit, reason=str(problem))
+    except torch.OutOfMemoryError:
+        free_memory()
+        return Outcome(unit=unit, reason=f"there is too little memory on {device_name(place.device)}")
+    store.append(place.results, record)
+    _finished(folder)
+    return Outcome(unit=unit, record=record, new=True)
+
+
+def _begun(unit: Unit, place: Place) -> Path:
+    """The unit's folder. What was begun there by another version, with other settings, is not gone on with."""
+    folder = place.work / unit.slug
+    note, wanted = folder / "asked.json", json.dumps(asked(unit), sort_keys=True)
+    if folder.exists() and not (note.exists() and note.read_text() == wanted):
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    note.write_text(wanted)
+    return folder
+
+
+def _finished(folder: Path) -> None:
+    """Removes a unit's folder, private state and all; it may be gone already."""
+    shutil.rmtree(folder, ignore_errors=True)
