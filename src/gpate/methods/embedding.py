@@ -162,7 +162,7 @@ def train_by_embedding(
     watch = _Watch(settings, gate, folder, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
-    done, state = folder.last_checkpoint()
+    done, _, state = folder.last_checkpoint()
     if state:
         student.load_state(state)
     targets: list[Target] = []

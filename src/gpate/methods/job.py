@@ -19,13 +19,15 @@ from gpate.methods.material import Encoding
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.training import Material, train_student
+from gpate.methods.school import Material
+from gpate.methods.training import Adversary, train_student
+from gpate.methods.votes import Voters
 from gpate.private.fingerprint import hash_rows
 from gpate.private.partition import Partition
 from gpate.private.sources import PrivateRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
-from gpate.student import Spec
+from gpate.student import GeneratorSpec, Spec, Student
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -67,19 +69,44 @@ def _by_votes(job: Job) -> Fitted:
             job.on_warning(warning)
     teachers = settings.mechanism.teachers
     assert teachers is not None
-    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=teachers)
-    student = train_student(
-        Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition),
-        spec=spec,
-        shares=shares,
-        settings=settings,
+    device = chosen_device(settings.speed.device)
+    voters = Voters(
+        _material(job, teachers), spec=spec, settings=settings, gate=job.gate, streams=job.streams, device=device
+    )
+    rate, iterations = settings.training.learning_rate, settings.training.iterations
+    student = _play(job, voters, spec=spec, shares=shares, learning_rate=rate, iterations=iterations)
+    return Fitted(student.network, spec, student.shares, settings)
+
+
+def _material(job: Job, parts: int) -> Material:
+    """The records, divided."""
+    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
+    return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
+
+
+def _play(
+    job: Job,
+    adversary: Adversary,
+    *,
+    spec: GeneratorSpec,
+    shares: np.ndarray | None,
+    learning_rate: float,
+    iterations: int | None,
+) -> Student:
+    """A new student against an adversary."""
+    device = chosen_device(job.settings.speed.device)
+    student = Student(spec, init=job.streams.torch("init"), learning_rate=learning_rate, shares=shares, device=device)
+    return train_student(
+        adversary,
+        student=student,
         gate=job.gate,
         folder=job.folder,
         streams=job.streams,
+        iterations=iterations,
+        checkpoint_seconds=job.settings.speed.checkpoint_seconds,
         on_progress=job.on_progress,
         stop=job.stop,
     )
-    return Fitted(student.network, spec, student.shares, settings)
 
 
 def _by_embedding(job: Job) -> Fitted:
