@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -13,9 +14,13 @@ from torch import nn
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive
 from gpate.methods import recipes
+from gpate.methods.adversarial import Adversarial
+from gpate.methods.dpgan import DPGAN, SampledCritic
 from gpate.methods.embedding import train_by_embedding
+from gpate.methods.gswgan import GSWGAN, SecretCritic
 from gpate.methods.marginals import train_by_marginals
 from gpate.methods.material import Encoding
+from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
@@ -60,8 +65,8 @@ def _by_votes(job: Job) -> Fitted:
     """The paper: teachers vote."""
     settings, spec, shares = job.settings, job.encoded.spec, None
     if settings.mechanism.counts_epsilon:
-        counts = _class_counts(job)
-        shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
+        counts = _class_counts(job, settings.mechanism.counts_epsilon)
+        shares = _shares(counts)
         settings, warnings = recipes.scaled(
             settings, records=float(counts.sum()), budget=job.gate.budget, dims=spec.dims
         )
@@ -109,6 +114,68 @@ def _play(
     )
 
 
+def _by_baseline(job: Job) -> Fitted:
+    """A baseline: class counts first, then the plan for as many records, then the game."""
+    given = job.settings.adversarial
+    assert given is not None
+    counts = _class_counts(job, job.gate.budget.pure)
+    settings = given.for_records(float(counts.sum()))
+    student = _play(
+        job,
+        _adversary(job, settings),
+        spec=job.encoded.spec,
+        shares=_shares(counts),
+        learning_rate=settings.learning_rate,
+        iterations=settings.iterations,
+    )
+    own: dict[str, Any] = {job.settings.method: settings}
+    return Fitted(student.network, job.encoded.spec, student.shares, dataclasses.replace(job.settings, **own))
+
+
+def _adversary(job: Job, settings: Adversarial) -> Adversary:
+    """Who plays against the student in each baseline."""
+    spec, gate, folder, streams, speed = job.encoded.spec, job.gate, job.folder, job.streams, job.settings.speed
+    device = chosen_device(speed.device)
+    if isinstance(settings, DPGAN):
+        return SampledCritic(
+            job.encoded.features,
+            job.encoded.labels,
+            spec=spec,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=streams,
+            key=job.key,
+            device=device,
+        )
+    if isinstance(settings, PATEGAN):
+        assert settings.teachers is not None
+        return LabelledCritic(
+            _material(job, settings.teachers),
+            spec=spec,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=streams,
+            device=device,
+            chunk=speed.chunk,
+        )
+    assert isinstance(settings, GSWGAN)
+    assert settings.discriminators is not None
+    return SecretCritic(
+        _material(job, settings.discriminators),
+        spec=spec,
+        settings=settings,
+        gate=gate,
+        folder=folder,
+        streams=streams,
+        key=job.key,
+        device=device,
+        chunk=speed.chunk,
+        checkpoint_seconds=speed.checkpoint_seconds,
+    )
+
+
 def _by_embedding(job: Job) -> Fitted:
     """Records vote through public feature maps; the student matches what they said."""
     spec = job.settings.embedding.spec_for(job.encoded.spec)
@@ -150,6 +217,9 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
     "votes": _by_votes,
     "embedding": _by_embedding,
     "marginals": _by_marginals,
+    "dpgan": _by_baseline,
+    "pategan": _by_baseline,
+    "gswgan": _by_baseline,
 }
 
 
@@ -172,11 +242,17 @@ def tell_outside_domain(job: Job) -> None:
             )
 
 
-def _class_counts(job: Job) -> np.ndarray:
+def _class_counts(job: Job, epsilon: float) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
     if job.folder.has("counts.json"):
         return np.array(job.folder.read_json("counts.json")["counts"])
-    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=job.settings.mechanism.counts_epsilon)
+    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=epsilon)
     counts = mechanism(Sensitive(job.encoded.labels), job.gate).value
     job.folder.write_json("counts.json", {"counts": counts.tolist()})
     return counts
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """Class shares from noisy counts: none is left out."""
+    positive = np.clip(counts, 1.0, None)
+    return positive / positive.sum()

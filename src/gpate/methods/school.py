@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gpate.private.losses import Loss, logistic
 from gpate.private.networks import TeacherNetwork, teacher_network
 from gpate.private.partition import Partition
 from gpate.private.teachers import Batch, Ensemble, Placement, plan_placement
@@ -84,7 +85,7 @@ class School:
         self.device = ensemble.placement.device
         self._material = material.to(self.device)
 
-    def learn(self, step: int, student: Student) -> None:
+    def learn(self, step: int, student: Student, *, loss: Loss = logistic) -> None:
         """One step of every teacher: its own records against the student's fakes of the same labels.
 
         The fakes carry private labels, so they are made by a frozen copy: nothing here changes the student.
@@ -98,7 +99,7 @@ class School:
             real, y = self.records(index[part])
             return real, fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims), y
 
-        self.ensemble.train(minibatch, has_records=has_records)
+        self.ensemble.train(minibatch, has_records=has_records, loss=loss)
 
     def draw(self, step: int) -> tuple[Tensor, Tensor]:
         """Places of a minibatch for every teacher, and which of them have records at all."""

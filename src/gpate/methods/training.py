@@ -157,15 +157,15 @@ class _Spend:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._asked, self._took, self._value = -np.inf, 0.0, 0.0
+        self._asked, self._took, self._shown = -np.inf, 0.0, 0.0
 
     def now(self, *, last: bool) -> float:
         began = time.monotonic()
         if last or self._took < _MEASURING * (began - self._asked):
-            self._value = self._gate.spend
+            self._shown = self._gate.spend
             self._asked = time.monotonic()
             self._took = self._asked - began
-        return self._value
+        return self._shown
 
 
 def _fraction(gate: Gate, iteration: int, most: int | None) -> float:
