@@ -23,7 +23,7 @@ from gpate.boundary import Gate
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.methods.run import RunFolder
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 4e-3
 """Relative, on the planned noise: a step of the search with privacy loss distributions can take seconds."""
 
 _PLAN = "plan.json"
