@@ -22,6 +22,9 @@ from gpate.errors import NotComputable
 
 Orders = NDArray[np.float64]
 
+_WHOLE = 512
+"""The largest order at which sampled Gaussians are looked at."""
+
 ORDERS: Orders = np.unique(np.concatenate([1 + np.geomspace(1e-3, 1e6, 1500), np.arange(2.0, 513.0)]))
 """Fine enough that the best order's neighbour costs less than 1e-4 of epsilon, from epsilon 0.001 to 100."""
 
@@ -61,12 +64,14 @@ def _poisson(q: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
     if q == 1.0:
         return orders / (2 * sigma**2)
     curve = np.full(orders.shape, np.inf)
-    for i, order in enumerate(orders):
-        if order.is_integer() and order <= 512:
-            k = np.arange(order + 1)
-            log_terms = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-            log_terms += (order - k) * math.log1p(-q) + k * math.log(q) + k * (k - 1) / (2 * sigma**2)
-            curve[i] = max(0.0, float(logsumexp(log_terms))) / (order - 1)
+    whole = (orders == np.floor(orders)) & (orders <= _WHOLE)
+    order = orders[whole, None]
+    k = np.arange(_WHOLE + 1.0)
+    left = np.maximum(order - k, 0.0)
+    log_terms = gammaln(order + 1) - gammaln(k + 1) - gammaln(left + 1)
+    log_terms += left * math.log1p(-q) + k * math.log(q) + k * (k - 1) / (2 * sigma**2)
+    log_terms[k > order] = -np.inf
+    curve[whole] = np.maximum(0.0, logsumexp(log_terms, axis=1)) / (order[:, 0] - 1)
     return curve
 
 
@@ -84,7 +89,7 @@ def _(event: OneOfManyGaussian, orders: Orders) -> NDArray[np.float64]:
 
     since the first part is one of D_f(X, Y), the second one of D_f(Y, X), and for these D_f(Y, X) <= D_f(X, Y) (Mironov, Talwar
     and Zhang 2019, theorem 5). D_f = e^{(a - 1) D_a} - 1. The factor is nearly needed: with R, A and B at the corners of an equilateral
-    triangle, and q small, D_f(P, Q) is 2 D_f(X, Y) (1 - e^{-1/(2 s^2)}) (`tests/privacy/test_sampled.py`).
+    triangle, a = 2 and q small, D_f(P, Q) is about 2 D_f(X, Y) / (1 + e^{-1/(2 s^2)}) (`tests/privacy/test_sampled.py`).
 
     Without amplification P and Q are at most a sensitivity apart: a / (2 s^2) is a bound as well.
     """
