@@ -35,7 +35,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "dpgan-projected": (SAMPLED, {"Laplace", "PoissonSampledGaussian"}),
     "pategan": ({**GAN, "teachers": 5, "teacher_batch": 4, "critic": "dense"}, {"Laplace"}),
     "gswgan": (
-        {**GAN, "discriminators": 5, "critic_batch": 4, "critic_steps": 1, "warm_steps": 2},
+        {**GAN, "discriminators": 5, "critic_batch": 4, "critic_every": 2, "warm_steps": 2},
         {"Laplace", "OneOfManyGaussian"},
     ),
     "dpmerf": ({"matching.steps": 4, "matching.batch": 20, "first.frequencies": 50}, {"DiscreteGaussian"}),

@@ -7,8 +7,9 @@
 
 **Which event pays for what.** The class counts are one Laplace event; each step of the discriminator is one Poisson-sampled
 Gaussian event of sensitivity `clip`. The discriminator is then public, and the student's step post-processing. Gradients on
-the student's own records have seen no private record: they are scaled down to the same length, so that neither side outweighs
-the other, and get no noise. Sums are divided by the expected number of records, never by that of a sample, which is secret.
+the student's own records have seen no private record: they are scaled down to the same length and weighted like as many
+records, so that neither side outweighs the other, and get no noise. Sums are divided by the expected number of records,
+never by that of a sample, which is secret.
 
 With `projected_dims` it is the paper's ablation "DP-GAN with gradient discretisation and random projection": a record's gradient
 is projected on k random directions, each coordinate clipped to clip / sqrt(k) and rounded to the midpoint of one of `bins` bins
@@ -42,6 +43,9 @@ from gpate.student import GeneratorSpec, Student
 
 _NUMBERS = 1 << 27
 """Of records' gradients that are held at once."""
+
+_FAKES = 256
+"""Of the student's records in a step at most: they carry no noise, so more would only take time."""
 
 _LOSSES = ("wasserstein", "logistic")
 
@@ -108,7 +112,7 @@ class DPGAN(Adversarial):
 
 
 LARGE = DPGAN(
-    iterations=300,
+    iterations=250,
     samples=128,
     batch=1024,
     critic="plain",
@@ -164,6 +168,7 @@ class SampledCritic(Adversary):
         self.release = self._mechanism(folder)
         together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
         self.chunk = max(1, min(together, _NUMBERS // self.critic.size))
+        self.fakes = min(settings.batch, _FAKES)
 
     def _mechanism(self, folder: RunFolder) -> SampledSum:
         """The noised sum, with the noise that the whole run can pay for."""
@@ -186,13 +191,12 @@ class SampledCritic(Adversary):
         for i in range(settings.critic_steps):
             step = t * settings.critic_steps + i
             noisy = answers.ask(lambda step=step: self._noisy_sum(step))  # type: ignore[misc]
-            y = student.labels(settings.batch, streams.torch("fake labels", step, device=self.device))
-            z = student.latents(settings.batch, streams.torch("fake latents", step, device=self.device))
+            y = student.labels(self.fakes, streams.torch("fake labels", step, device=self.device))
+            z = student.latents(self.fakes, streams.torch("fake latents", step, device=self.device))
             made = self._vectors(fakes(z, y), y, step, real=False)
-            total = torch.from_numpy(noisy.value).to(self.device, torch.float32) + sum(
-                clipped(vectors, settings.clip).sum(0) for vectors in made
-            )
-            self.critic.step(self._back(total / (2 * settings.batch), step))
+            mean = sum(clipped(vectors, settings.clip).sum(0) for vectors in made) / self.fakes
+            real = torch.from_numpy(noisy.value).to(self.device, torch.float32) / settings.batch
+            self.critic.step(self._back((real + mean) / 2, step))
         y = student.labels(settings.samples, streams.torch("labels", t, device=self.device))
         proposed = student.propose(
             student.latents(settings.samples, streams.torch("latents", t, device=self.device)), y

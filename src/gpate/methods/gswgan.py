@@ -4,8 +4,8 @@ Fritz 2020).
     before the first iteration
         every discriminator plays against a small generator of its own, which is then thrown away
     for each iteration
-        every discriminator takes steps: its own records against the student's fakes of the same labels (Wasserstein loss
-        with gradient penalty)
+        now and then every discriminator takes a step: its own records against the student's fakes of the same labels
+        (Wasserstein loss with gradient penalty)
         the student makes m records; one discriminator, drawn in secret, gives the gradient of its score on each, scaled down to
         `clip`; noise is added; the student takes a step along it
 
@@ -13,9 +13,9 @@ Fritz 2020).
 sensitivity 2 clip sqrt(m): what the drawn discriminator says of *all m* records changes with one record of its own
 (`gpate.boundary.sampled` has the argument). The warm start releases nothing, so it costs time and no privacy.
 
-**Why every discriminator learns at every iteration.** In the authors' code only the one that was drawn does. Its state then
-remembers when it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later
-iterations cannot be had by the usual composition. Here who learns is public: all of them.
+**Why all discriminators learn, or none.** In the authors' code only the one that was drawn does. Its state then remembers when
+it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later iterations cannot
+be had by the usual composition. Here who learns when is public: all of them, every so many iterations.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class GSWGAN(Adversarial):
         critic: their network: `plain` or `dense`.
         critic_batch: records of each discriminator in one step.
         critic_rate: Adam's, of the discriminators.
-        critic_steps: of every discriminator in one iteration.
+        critic_every: iterations of the student between two steps of the discriminators.
         penalty: weight of the gradient penalty.
         warm_steps: of every discriminator before the first iteration.
         clip: longest gradient on a record; the Wasserstein loss makes 1 the natural length.
     """
 
-    iterations: int = 1000
+    iterations: int = 8000
     samples: int = 32
     discriminators: int | None = None
     critic: str = "plain"
     critic_batch: int = 16
     critic_rate: float = 5e-4
-    critic_steps: int = 2
+    critic_every: int = 5
     penalty: float = 10.0
     warm_steps: int = 300
     clip: float = 1.0
@@ -82,7 +82,7 @@ class GSWGAN(Adversarial):
             raise InvalidValue("critic", self.critic, "'plain' or 'dense': a penalty is differentiated twice")
         require_count("critic_batch", self.critic_batch, 1)
         require_positive("critic_rate", self.critic_rate)
-        require_count("critic_steps", self.critic_steps, 1)
+        require_count("critic_every", self.critic_every, 1)
         require_positive("penalty", self.penalty)
         require_count("warm_steps", self.warm_steps)
         require_positive("clip", self.clip)
@@ -219,11 +219,10 @@ class SecretCritic(Adversary):
         return torch.rand(shape, generator=stream, device=self.device)
 
     def turn(self, t: int, student: Student, answers: Answers) -> Turn:
-        """Every discriminator learns; the student proposes; one of them answers."""
+        """Every discriminator learns, if it is time; the student proposes; one of them answers."""
         settings = self.settings
-        for i in range(settings.critic_steps):
-            step = t * settings.critic_steps + i
-            self.school.learn(step, student, loss=self._loss("mixing", step))
+        if t % settings.critic_every == 0:
+            self.school.learn(t, student, loss=self._loss("mixing", t))
         y = student.labels(settings.samples, self.streams.torch("labels", t, device=self.device))
         latents = student.latents(settings.samples, self.streams.torch("latents", t, device=self.device))
         proposed = student.propose(latents, y)

@@ -36,6 +36,9 @@ _JOURNAL = "answers.jsonl"
 _LARGE = 256 << 20
 """Bytes of journal after which a checkpoint takes its place."""
 
+_KEPT = 1 << 20
+"""Bytes of an answer that is journalled. Larger ones, thousands of them, would take longer to write than to compute."""
+
 
 class RunFolderError(GpateError):
     """A run folder is in the way, is not one, or does not fit what is asked."""
@@ -205,6 +208,9 @@ class RunFolder:
 class Answers:
     """Asks each question once: an answer is on disk before it is used, and a resumed run finds it there.
 
+    Answers of a megabyte and more are not journalled; `all_kept` then says so, and checkpoints should be frequent. What was
+    asked since the last one is lost when the process dies: it stays paid, and the run has so many steps less.
+
     Args:
         gate: knows what was paid.
         folder: of the run.
@@ -214,7 +220,7 @@ class Answers:
     def __init__(self, gate: Gate, folder: RunFolder, *, used: int = 0) -> None:
         self._gate, self._folder, self.number = gate, folder, used
         self._kept = {answer.number: answer for answer in folder.answers()}
-        self.replayed = False
+        self.replayed, self.all_kept = False, True
 
     def ask(self, question: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:
         """The next answer: the journal's, or a new one."""
@@ -222,7 +228,10 @@ class Answers:
         self.replayed = kept is not None
         if kept is None:
             released = question()
-            self._folder.record(Answer(number=self.number, value=released.value, receipts=released.receipts))
+            if released.value.nbytes <= _KEPT:
+                self._folder.record(Answer(number=self.number, value=released.value, receipts=released.receipts))
+            else:
+                self.all_kept = False
         else:
             released = self._gate.recall(kept.value, kept.receipts)
         self.number += 1

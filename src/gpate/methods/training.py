@@ -36,6 +36,10 @@ _MEASURING = 0.05
 """At most this share of the time goes into computing the spend for display: sampled events take long to compose."""
 
 
+_OFTEN = 20.0
+"""Seconds between checkpoints where answers are too large for the journal."""
+
+
 class Turn(NamedTuple):
     """What one iteration's Phase II gives.
 
@@ -137,7 +141,8 @@ def train_student(
         )
         on_progress(progress)
         stopping = stop()
-        if stopping or folder.journal_is_large or time.monotonic() - last_saved > checkpoint_seconds:
+        due = checkpoint_seconds if answers.all_kept else min(checkpoint_seconds, _OFTEN)
+        if stopping or folder.journal_is_large or time.monotonic() - last_saved > due:
             folder.checkpoint(t + 1, {**adversary.state(), **student.state()}, answers=answers.number)
             last_saved = time.monotonic()
         if stopping:
