@@ -137,12 +137,12 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
     marked: list[bool] = []
     real = Ensemble.train
 
-    def watched(self: Ensemble, batch_of: Any, *, has_records: Any) -> None:
+    def watched(self: Ensemble, batch_of: Any, *, has_records: Any, loss: Any) -> None:
         for part in self.chunks():
             owners = (batch_of(part)[0][:, :, 0] * 255).round().long()
             numbers = torch.arange(self.teachers)[part].unsqueeze(1)
             marked.append(bool(((owners == numbers) | ~has_records[part].unsqueeze(1)).all()))
-        real(self, batch_of, has_records=has_records)
+        real(self, batch_of, has_records=has_records, loss=loss)
 
     pictures, labels = images()
     hashes = np.random.default_rng(0).integers(0, 2**63, len(pictures)).astype(np.uint64) << np.uint64(1)
