@@ -40,7 +40,8 @@ def fit(
     recipe: Annotated[
         str,
         typer.Option(
-            help="`default`: what measured best; `paper`: the paper's numbers for the data and epsilon; or a name."
+            help="`default`: what measured best; `paper`: the paper's numbers for the data and epsilon; a baseline: dcgan, "
+            "dpgan, dpgan-large, dpgan-projected, pategan, gswgan, dpmerf; or another name."
         ),
     ] = "default",
     change: Annotated[
