@@ -16,8 +16,6 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +25,15 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
-from gpate.methods import training
 from gpate.methods.progress import Progress
 from gpate.methods.recipes import RECIPES, Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.training import Material, build_ensemble, train_student
+from gpate.methods.school import Material, build_ensemble
+from gpate.methods.training import train_student
+from gpate.methods.votes import Voters
 from gpate.private.partition import Partition
-from gpate.private.teachers import Placement
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec
+from gpate.student import GeneratorSpec, Student
 
 BANDWIDTH, TF32 = 4.8e12, 400e12
 """Of an H200, as its data sheet and dense TF32 products have it."""
@@ -60,7 +58,6 @@ def iteration(
     )
     settings = settings.changed({"iterations": iterations + 3, "device": device, "checkpoint_seconds": 1e9})
     times: list[float] = []
-    placed: list[Placement] = []
 
     def note(step: Progress) -> None:
         if device == "cuda":
@@ -70,19 +67,22 @@ def iteration(
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     torch.set_float32_matmul_precision("high")
-    with tempfile.TemporaryDirectory() as folder, watched_placements(placed):
+    gate = Gate.in_memory(Budget(epsilon=1e3, delta=1e-5), FastNoise())
+    place, streams = torch.device(device), Streams(0)
+    voters = Voters(material, spec=spec, settings=settings, gate=gate, streams=streams, device=place)
+    with tempfile.TemporaryDirectory() as folder:
         train_student(
-            material,
-            spec=spec,
-            shares=None,
-            settings=settings,
-            gate=Gate.in_memory(Budget(epsilon=1e3, delta=1e-5), FastNoise()),
+            voters,
+            student=Student(spec, init=streams.torch("init"), device=place),
+            gate=gate,
             folder=RunFolder.create(Path(folder) / "run"),
-            streams=Streams(0),
+            streams=streams,
+            iterations=iterations + 3,
+            checkpoint_seconds=1e9,
             on_progress=note,
         )
     per_iteration = sorted(b - a for a, b in itertools.pairwise(times[2:]))
-    placement = placed[-1]
+    placement = voters.school.ensemble.placement
     memory, arithmetic = floors(spec, settings)
     return {
         "teachers": teachers,
@@ -96,23 +96,6 @@ def iteration(
         "chunk": placement.chunk,
         "state on": placement.storage.type,
     }
-
-
-@contextmanager
-def watched_placements(seen: list[Placement]) -> Iterator[None]:
-    """Notes where ensembles are placed."""
-    build = training.build_ensemble
-
-    def noting(*arguments: Any) -> Any:
-        ensemble = build(*arguments)
-        seen.append(ensemble.placement)
-        return ensemble
-
-    training.build_ensemble = noting
-    try:
-        yield
-    finally:
-        training.build_ensemble = build
 
 
 def network_of(spec: GeneratorSpec, settings: Settings) -> Any:
@@ -141,7 +124,15 @@ def against_a_loop(teachers: int = 200) -> dict[str, Any]:
     from tests.unit.test_teachers import SlowTeacher
 
     settings = RECIPES["paper-mnist-eps1"].changed({"teachers": teachers, "teacher": "paper", "teacher_batch": 7})
-    ensemble = build_ensemble(DIGITS, settings, Streams(0), torch.device("cpu"))
+    ensemble = build_ensemble(
+        DIGITS,
+        teachers=teachers,
+        variant="paper",
+        batch=15,
+        learning_rate=settings.training.learning_rate,
+        streams=Streams(0),
+        device=torch.device("cpu"),
+    )
     slow = [SlowTeacher(ensemble.network, ensemble.weights, i).float() for i in range(teachers)]
     optimisers = [torch.optim.Adam(teacher.parameters(), lr=1e-3, betas=(0.5, 0.999)) for teacher in slow]
     generator = torch.Generator().manual_seed(0)

@@ -21,10 +21,10 @@ from gpate import GPATE
 from gpate.accounting import read_ledger
 from gpate.boundary import FastNoise
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
-from gpate.methods import training
 from gpate.methods.gpate import NotFittedError
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolderError
+from gpate.private.teachers import Ensemble
 from gpate.release import verify
 from gpate.student import Student
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
@@ -113,18 +113,18 @@ def test_the_student_is_bit_identical_before_and_after_the_teachers_phase(
 ) -> None:
     """FINDINGS 7.8: fakes made with private labels leave no trace in what is released."""
     seen: list[bool] = []
-    real = training.Ensemble.train
+    real = Ensemble.train
     students: list[Student] = []
     build = Student.__init__
     monkeypatch.setattr(Student, "__init__", lambda self, *a, **k: (build(self, *a, **k), students.append(self))[0])
 
-    def watched(self: training.Ensemble, *args: Any, **kwargs: Any) -> None:
+    def watched(self: Ensemble, *args: Any, **kwargs: Any) -> None:
         before = {name: tensor.clone() for name, tensor in students[-1].state().items()}
         real(self, *args, **kwargs)
         after = students[-1].state()
         seen.append(before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before))
 
-    monkeypatch.setattr(training.Ensemble, "train", watched)
+    monkeypatch.setattr(Ensemble, "train", watched)
     fitted("image", tmp_path / "run")
     assert len(seen) > 2
     assert all(seen)
@@ -135,9 +135,9 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
     from gpate.private.partition import Partition
 
     marked: list[bool] = []
-    real = training.Ensemble.train
+    real = Ensemble.train
 
-    def watched(self: training.Ensemble, batch_of: Any, *, has_records: Any) -> None:
+    def watched(self: Ensemble, batch_of: Any, *, has_records: Any) -> None:
         for part in self.chunks():
             owners = (batch_of(part)[0][:, :, 0] * 255).round().long()
             numbers = torch.arange(self.teachers)[part].unsqueeze(1)
@@ -149,7 +149,7 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
     split = Partition.from_hashes(hashes, teachers=8)
     pictures[:, 0, 0] = split.teacher_of_record.numpy()
     monkeypatch.setattr("gpate.methods.job.hash_rows", lambda content, *, key: hashes)
-    monkeypatch.setattr(training.Ensemble, "train", watched)
+    monkeypatch.setattr(Ensemble, "train", watched)
     model().fit(pictures, labels, schema=IMAGES, out=tmp_path / "run")
     assert len(marked) > 2
     assert all(marked)

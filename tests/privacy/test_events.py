@@ -23,6 +23,7 @@ from gpate.accounting import (
     Laplace,
     NoisyMaxThreshold,
     NonPrivate,
+    OneOfManyGaussian,
     PoissonSampledGaussian,
     SmoothGaussian,
     StableHistogram,
@@ -41,14 +42,21 @@ EXAMPLES: dict[str, Event] = {
     "GNMax": GNMax(sigma=25.0, bins=10),
     "StableHistogram": StableHistogram(sigma=30.0, threshold=400.0, columns=2),
     "Laplace": Laplace(scale=16.0, sensitivity=2.0, grid=1.0),
-    "PoissonSampledGaussian": PoissonSampledGaussian(noise_multiplier=4.0, sampling_probability=0.1),
+    "PoissonSampledGaussian": PoissonSampledGaussian(
+        noise_multiplier=4.0, sampling_probability=0.1, sensitivity=2.0**10, dimension=3, grid=2.0**-20
+    ),
+    "OneOfManyGaussian": OneOfManyGaussian(
+        noise_multiplier=4.0, sampling_probability=0.1, sensitivity=2.0**10, dimension=3, grid=2.0**-20
+    ),
     "SmoothGaussian": SmoothGaussian(beta=0.002, sigma=30.0),
     "NonPrivate": NonPrivate(reason="a plot of the raw data"),
 }
 GAUSSIAN_KINDS = ("Gaussian", "DiscreteGaussian", "NoisyMaxThreshold", "GNMax", "StableHistogram")
+SAMPLED = ("PoissonSampledGaussian", "OneOfManyGaussian")
 COVERED: dict[str, set[str]] = {
     **{kind: {"gaussian", "pld", "rdp", "rdp-paper"} for kind in (*GAUSSIAN_KINDS, "Laplace")},
     "PoissonSampledGaussian": {"pld", "rdp", "rdp-paper"},
+    "OneOfManyGaussian": {"rdp", "rdp-paper"},
     "SmoothGaussian": {"rdp", "rdp-paper"},
     "NonPrivate": set(),
 }
@@ -290,7 +298,7 @@ def test_scaled_multiplies_the_noise_and_leaves_the_rest(kind: str) -> None:
         elif field.name == "threshold":
             assert after - 1 == 4 * (before - 1)
             assert scaled.failure == pytest.approx(event.failure, rel=1e-9)
-        elif field.name == "grid" and kind in GAUSSIAN_KINDS and before is not None:
+        elif field.name == "grid" and kind in (*GAUSSIAN_KINDS, *SAMPLED) and before is not None:
             assert 2**30 <= scaled.sigma / after < 2**31  # the grid follows the noise
         else:
             assert after == before, field.name
@@ -387,24 +395,27 @@ def test_senseless_numbers_in_json_are_refused(kind: str) -> None:
 
 NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf, True, "1", [1.0]]
 NOT_A_COUNT = [-1, 1.0, 2.5, math.nan, True, "3", None]
+VECTORS = ("Gaussian", "DiscreteGaussian", "Laplace", *SAMPLED)
 NOT_A_PROBABILITY = [0.0, -0.1, 1.1, math.nan, math.inf, True, False, "0.5", None]
 BAD = [
     (kind, field, value)
     for kind, field, values in [
         *((kind, "count", NOT_A_COUNT) for kind in EXAMPLES),
         *((kind, "sigma", [*NOT_POSITIVE, None]) for kind in (*GAUSSIAN_KINDS, "SmoothGaussian")),
-        *((kind, "sensitivity", [*NOT_POSITIVE, None]) for kind in ("Gaussian", "DiscreteGaussian", "Laplace")),
-        *((kind, "dimension", [0, *NOT_A_COUNT]) for kind in ("Gaussian", "DiscreteGaussian", "Laplace")),
-        *((kind, "grid", NOT_POSITIVE) for kind in (*GAUSSIAN_KINDS, "Laplace")),
-        *((kind, "grid", [3.0, 0.3, 2.0**20]) for kind in GAUSSIAN_KINDS),  # not a power of two; coarser than sigma
+        *((kind, "sensitivity", [*NOT_POSITIVE, None]) for kind in VECTORS),
+        *((kind, "dimension", [0, *NOT_A_COUNT]) for kind in VECTORS),
+        *((kind, "grid", NOT_POSITIVE) for kind in (*GAUSSIAN_KINDS, *SAMPLED, "Laplace")),
+        *(
+            (kind, "grid", [3.0, 0.3, 2.0**20]) for kind in (*GAUSSIAN_KINDS, "PoissonSampledGaussian")
+        ),  # not a power of two; coarser than sigma
         ("Laplace", "grid", [3.0, 0.7]),  # not a whole part of the sensitivity
         ("DiscreteGaussian", "grid", [None]),
         ("GNMax", "bins", [0, *NOT_A_COUNT]),
         ("StableHistogram", "columns", [0, *NOT_A_COUNT]),
         ("StableHistogram", "threshold", [1.0, *NOT_POSITIVE, None]),  # one record alone must not pass it
         ("Laplace", "scale", [*NOT_POSITIVE, None]),
-        ("PoissonSampledGaussian", "noise_multiplier", [*NOT_POSITIVE, None]),
-        ("PoissonSampledGaussian", "sampling_probability", NOT_A_PROBABILITY),
+        *((kind, "noise_multiplier", [*NOT_POSITIVE, None]) for kind in SAMPLED),
+        *((kind, "sampling_probability", NOT_A_PROBABILITY) for kind in SAMPLED),
         ("SmoothGaussian", "beta", [*NOT_POSITIVE, None]),
     ]
     for value in values

@@ -19,6 +19,7 @@ from gpate.accounting import (
     Laplace,
     NoisyMaxThreshold,
     NonPrivate,
+    OneOfManyGaussian,
     PoissonSampledGaussian,
     SmoothGaussian,
     StableHistogram,
@@ -41,6 +42,7 @@ ONE_OF_EACH: list[Event] = [
     Laplace(scale=16.0, sensitivity=2.0, grid=0.5),
     PoissonSampledGaussian(noise_multiplier=4.0, sampling_probability=0.1),
     PoissonSampledGaussian(noise_multiplier=20.0, sampling_probability=1.0),
+    OneOfManyGaussian(noise_multiplier=20.0, sampling_probability=0.1),
     SmoothGaussian(beta=0.002, sigma=30.0),
 ]
 

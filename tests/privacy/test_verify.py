@@ -201,7 +201,7 @@ def test_the_very_edge_of_the_budget_passes(folder: Path) -> None:
 
 
 def test_dp_sgd_is_recomputed_by_its_own_accountant(folder: Path) -> None:
-    event = PoissonSampledGaussian(noise_multiplier=3.0, sampling_probability=0.01, count=100)
+    event = PoissonSampledGaussian(noise_multiplier=3.0, sampling_probability=0.01, count=100, grid=2.0**-28)
     new_ledger(folder, EXACT, [event])
     found = verify(folder)
     assert found.passed

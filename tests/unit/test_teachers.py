@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpate.boundary.types import opened
 from gpate.errors import InvalidValue
-from gpate.private.networks import ImageTeacher, TableTeacher, TeacherNetwork, teacher_network
+from gpate.private.networks import DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
 from gpate.private.products import Patches, activation, kernels
 from gpate.private.teachers import Ensemble, Placement, plan_placement
 from gpate.streams import Streams
@@ -40,7 +40,7 @@ class SlowTeacher(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         y = F.one_hot(labels, self.network.classes).to(x.dtype)  # type: ignore[attr-defined]
         p = self.p
-        if isinstance(self.network, TableTeacher):
+        if isinstance(self.network, DenseTeacher):
             h = x
             for name in ("dense0", "dense1", "out"):
                 h = h @ p[name] + y @ p[f"{name}_label"] + p[f"{name}_shift"]
@@ -74,7 +74,7 @@ def ensemble(network: TeacherNetwork, teachers: int = 5, chunk: int = 5) -> Ense
 def batches(network: TeacherNetwork, steps: int, teachers: int = 5, m: int = 6) -> list[tuple[Tensor, Tensor, Tensor]]:
     g = torch.Generator().manual_seed(0)
     shape = getattr(network, "shape", None)
-    dims = network.width if isinstance(network, TableTeacher) else shape[0] * shape[1] * shape[2]  # type: ignore[index]
+    dims = network.width if isinstance(network, DenseTeacher) else shape[0] * shape[1] * shape[2]  # type: ignore[index]
     classes = network.classes  # type: ignore[attr-defined]
     return [
         (

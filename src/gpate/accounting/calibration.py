@@ -12,27 +12,40 @@ A plan is a list of events whose noise scales state only their ratios; calibrati
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from gpate.accounting.budget import Budget
+from gpate.accounting.accountants import Tally, tally
+from gpate.accounting.budget import Budget, merged
 from gpate.accounting.events import Event
 from gpate.accounting.search import smallest
 from gpate.errors import InvalidValue, NotComputable
 
 
-def calibrate(plan: Sequence[Event], budget: Budget, *, tolerance: float = 1e-9) -> list[Event]:
+def calibrate(
+    plan: Sequence[Event],
+    budget: Budget,
+    *,
+    after: Iterable[Event] | Tally = (),
+    start: float = 1.0,
+    tolerance: float = 1e-9,
+) -> list[Event]:
     """The plan with the least noise that keeps within the budget.
 
     Args:
         plan: events with their counts; their noise scales say only how they stand to each other.
         budget: what all of them together may spend.
+        after: what was spent of it before; not scaled.
+        start: where the search for the factor begins; near the answer it is shorter.
         tolerance: relative, on the noise. What is returned fits the budget; a noise smaller by this much does not.
     """
     if not any(event.count and event.scales for event in plan):
         raise InvalidValue("plan", [str(event) for event in plan], "at least one event with noise and a count > 0")
     if math.isinf(budget.epsilon):
         raise InvalidValue("epsilon", budget.epsilon, "finite to calibrate noise for it")
-    factor = smallest(lambda f: budget.allows([e.scaled(f) for e in plan]), tolerance=tolerance)
+    before = tally(after)
+    factor = smallest(
+        lambda f: budget.allows(merged(before, tally([e.scaled(f) for e in plan]))), start=start, tolerance=tolerance
+    )
     if math.isinf(factor):
         raise NotComputable(
             f"No amount of noise brings this plan under epsilon = {budget.epsilon!r}, delta = {budget.delta!r}. "

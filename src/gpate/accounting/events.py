@@ -53,7 +53,7 @@ class Event:
     """Whether the number of noise values is private, so that `draws` is not a count of them but what `slack` needs."""
 
     def __init_subclass__(cls) -> None:
-        if cls.__name__ != "GaussianNoise":  # an abstract base: it has no sensitivity of its own
+        if cls.__name__ not in ("GaussianNoise", "SampledNoise"):  # abstract bases: they say nothing of their guarantee
             EVENT_TYPES[cls.__name__] = cls
 
     def __post_init__(self) -> None:
@@ -311,11 +311,24 @@ class Laplace(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonSampledGaussian(Event):
-    """One step of DP-SGD: each record is in with probability q, noise is `noise_multiplier` times the sensitivity."""
+class SampledNoise(Event):
+    """Gaussian noise on a value that reads a secret sample of the records.
+
+    The amplification by sampling holds for whoever does not know what was sampled: that is never released.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the sensitivity.
+        sampling_probability: q, of a record to be read.
+        sensitivity: the most, in L2, by which a record that is read moves the value.
+        dimension: numbers in the value.
+        grid: of exact noise; None for floating-point noise.
+    """
 
     noise_multiplier: float
     sampling_probability: float
+    sensitivity: float = 1.0
+    dimension: int = 1
+    grid: float | None = None
     scales: ClassVar[tuple[str, ...]] = ("noise_multiplier",)
 
     def __post_init__(self) -> None:
@@ -323,6 +336,42 @@ class PoissonSampledGaussian(Event):
         require_positive("noise_multiplier", self.noise_multiplier)
         if self.sampling_probability != 1.0 or isinstance(self.sampling_probability, bool):
             require_probability("sampling_probability", self.sampling_probability)
+        require_positive("sensitivity", self.sensitivity)
+        require_count("dimension", self.dimension, 1)
+        if self.grid is not None:
+            require_grid(self.grid, self.sigma)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise, in the value's own units."""
+        return self.noise_multiplier * self.sensitivity
+
+    def scaled(self, factor: float) -> Self:
+        """The same event with its noise multiplied by `factor`, on the grid that suits it."""
+        grid = None if self.grid is None else grid_for(self.sigma * factor)
+        return dataclasses.replace(self, noise_multiplier=self.noise_multiplier * factor, grid=grid)
+
+    @property
+    def draws(self) -> int:
+        return self.dimension
+
+    @property
+    def slack(self) -> float:
+        return 0.0 if self.grid is None else self.draws * gaussian_slack(self.sigma / self.grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussian(SampledNoise):
+    """One step of DP-SGD: each record is in with probability q, noise is `noise_multiplier` times the sensitivity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOfManyGaussian(SampledNoise):
+    """One of 1/q parties, drawn in secret, answers with noise; they hold disjoint records.
+
+    Not a Poisson sample: without the record its party may be drawn as well, and answers differently. See
+    `gpate.boundary.sampled` for the mechanism and `gpate.accounting.rdp` for its divergence.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

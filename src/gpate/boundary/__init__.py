@@ -4,7 +4,9 @@ from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vecto
 from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
+from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
+from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, Records
 from gpate.boundary.types import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
@@ -26,12 +28,15 @@ __all__ = [
     "NoisyBounds",
     "NoisyCategories",
     "NoisyCounts",
+    "NoisyMajority",
     "NoisySum",
     "NoisyTally",
+    "OneOfMany",
     "PlainMean",
     "PublishedEpsilon",
     "Records",
     "Released",
+    "SampledSum",
     "Sensitive",
     "Tables",
     "Vectors",

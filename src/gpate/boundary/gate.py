@@ -15,14 +15,28 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.accounting import Budget, Event, Header, Laplace, Ledger, Receipt, SmoothGaussian, grid_for, tally
+from gpate.accounting import (
+    Budget,
+    Event,
+    Header,
+    Laplace,
+    Ledger,
+    Receipt,
+    SmoothGaussian,
+    Tally,
+    grid_for,
+    tally,
+)
 from gpate.accounting.budget import merged
-from gpate.accounting.events import GaussianNoise
+from gpate.accounting.events import GaussianNoise, SampledNoise
 from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
 from gpate.boundary.types import Released
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch, VoucherSpent, require_positive
 
 T = TypeVar("T")
+
+_DRAWN = (GaussianNoise, Laplace, SampledNoise)
+"""Events whose noise is drawn here, on their grid."""
 
 
 class Voucher:
@@ -52,8 +66,8 @@ class Voucher:
                 "dtype", str(values.dtype), "a whole-number type", "Round to a grid before the gate, not after it."
             )
         event = self.event
-        assert isinstance(event, GaussianNoise | Laplace)
-        scale: float = getattr(event, event.scales[0])
+        assert isinstance(event, _DRAWN)
+        scale = event.scale if isinstance(event, Laplace) else event.sigma
         noise = self._take()
         draw = noise.laplace if isinstance(event, Laplace) else noise.gaussian
         if event.grid is None:
@@ -92,6 +106,7 @@ class Gate:
     def __init__(self, ledger: Ledger, noise: Noise) -> None:
         self.ledger = ledger
         self._noise = noise
+        self._known: dict[tuple[frozenset[tuple[Event, int]], Event], int] = {}
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
@@ -149,17 +164,33 @@ class Gate:
         return 1.0 if self._noise.exact else None
 
     def check(self, *events: Event) -> None:
-        """Raises `BudgetExceeded` unless all these events together still fit. Records nothing."""
+        """Raises `BudgetExceeded` unless all these events together still fit. Records nothing.
+
+        Sampled events take long to compose. So it is remembered how many of one kind were seen to fit beside all others:
+        who checks a whole plan first has each step of it checked at once.
+        """
         asked = tally(events)
         spent = self.ledger.tally
-        if not self.budget.allows(merged(spent, asked)):
+        if not self._allows(spent, asked):
             detail = ""
-            if len(asked) == 1:
-                once = next(iter(asked))
-                detail = f"{self.budget.fits([once], after=spent)} of them would fit."
+            once = next(iter(asked))
+            if len(asked) == 1 and not isinstance(once, SampledNoise):  # their number would take minutes
+                detail = f"{self.budget.fits([once], after=self.ledger.tally)} of them would fit."
             if any(event.pure_epsilon is not None for event in asked) and self.budget.accountant == "auto":
                 detail += f" Pure-DP releases have {self.budget.pure!r} set aside in Budget(pure=...)."
             raise BudgetExceeded(events, self.left, detail.strip())
+
+    def _allows(self, spent: Tally, asked: Tally) -> bool:
+        if len(asked) != 1:
+            return self.budget.allows(merged(spent, asked))
+        ((event, count),) = asked.items()
+        total = count + spent.pop(event, 0)
+        beside = frozenset(spent.items())
+        if self._known.get((beside, event), 0) < total:
+            if not self.budget.allows({**spent, event: total}):
+                return False
+            self._known[beside, event] = total
+        return True
 
     def pay(self, event: Event, *, purpose: str) -> Voucher:
         """Checks, records on disk, and only then gives the right to draw.
@@ -170,7 +201,7 @@ class Gate:
         """
         if event.count < 1:
             raise InvalidValue("count", event.count, "at least 1 to pay for")
-        if isinstance(event, GaussianNoise | Laplace) and (event.grid is not None) != self._noise.exact:
+        if isinstance(event, _DRAWN) and (event.grid is not None) != self._noise.exact:
             raise InvalidValue(
                 "grid",
                 event.grid,

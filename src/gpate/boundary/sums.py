@@ -64,7 +64,7 @@ class NoisySum:
         """The fixed-point grid."""
         return grid_for(self.sigma)
 
-    def event(self, gate: Gate) -> Gaussian:
+    def event(self, gate: Gate) -> Event:
         """What one release costs."""
         grid = gate.grid(self.sigma)
         kind = Gaussian if grid is None else DiscreteGaussian

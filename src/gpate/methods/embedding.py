@@ -1,4 +1,4 @@
-"""A generator from private embeddings: what images of each class look like, released a few times, matched for free.
+"""A generator from private embeddings: what records of each class look like, released a few times, matched for free.
 
     class counts, with noise
     for each round
@@ -20,6 +20,9 @@ rounds to come share what is left.
 
 **In any company.** A record's vector must not depend on the others it is computed with, or leaving one out would move
 them too. So records go through phi in chunks of one fixed size, the last one filled up, and phi treats each by itself.
+
+**DP-MERF** (Harder, Adamczewski and Park 2021) is this with one round and Fourier features of the pixels: `MERF`. A table's
+encoded row is taken as an image of one line.
 """
 
 from __future__ import annotations
@@ -127,6 +130,16 @@ SMALL_IMAGES = Embedding(
 """For images under 16 pixels: seconds on one core; see the research log."""
 
 
+MERF = Embedding(
+    shares=(1.0,),
+    first=ImageFeatures(base="pixels", direction=0.0, frequencies=5000, bandwidths=(0.37,)),
+    matching=Matching(steps=2000, batch=500),
+    network="dcgan",
+    latent=10,
+)
+"""DP-MERF. The bandwidth is that of its public code for MNIST, sqrt(105) in pixels of [0, 1], over the root of their number."""
+
+
 def train_by_embedding(
     features: Tensor,
     labels: Tensor,
@@ -144,7 +157,7 @@ def train_by_embedding(
     """Runs all rounds and returns the finished student and the released class shares.
 
     Args:
-        features: the private images, [records, channels * height * width] in [0, 1].
+        features: the private images, [records, channels * height * width] in [0, 1], or encoded rows of a table.
         labels: their classes, [records].
         spec: of the student's network.
         settings: of the method.
@@ -156,13 +169,14 @@ def train_by_embedding(
         on_warning: called with what a user should know before trusting the result.
         stop: asked after each step; True stops the run so that it can be resumed.
     """
-    if spec.kind != "image":
-        raise InvalidValue("kind", spec.kind, "'image'", "Tables have a method of their own.")
+    if spec.kind == "table" and len(settings.shares) > 1:
+        mend = "Later rounds learn features of images. Mend: one share, or the recipe `default`."
+        raise InvalidValue("shares", settings.shares, "a single one for a table", mend)
     release = _Release(features, labels, spec, settings, gate, folder, device)
     watch = _Watch(settings, gate, folder, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
-    done, state = folder.last_checkpoint()
+    done, _, state = folder.last_checkpoint()
     if state:
         student.load_state(state)
     targets: list[Target] = []

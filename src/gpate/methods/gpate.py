@@ -159,7 +159,7 @@ class GPATE:
         noise = noise_named(self.noise, seed=self.noise_seed)
         streams = Streams(self.seed)
         epsilon = float("inf") if settings.noiseless else self.epsilon
-        pure = settings.pure
+        pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
         records = read_records(data, labels, public)
         encoded = encode_records(records, public, settings.latent)

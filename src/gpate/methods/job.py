@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -13,19 +14,25 @@ from torch import nn
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive
 from gpate.methods import recipes
+from gpate.methods.adversarial import Adversarial
+from gpate.methods.dpgan import DPGAN, SampledCritic
 from gpate.methods.embedding import train_by_embedding
+from gpate.methods.gswgan import GSWGAN, SecretCritic
 from gpate.methods.marginals import train_by_marginals
 from gpate.methods.material import Encoding
+from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.training import Material, train_student
+from gpate.methods.school import Material
+from gpate.methods.training import Adversary, train_student
+from gpate.methods.votes import Voters
 from gpate.private.fingerprint import hash_rows
 from gpate.private.partition import Partition
 from gpate.private.sources import PrivateRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
-from gpate.student import Spec
+from gpate.student import GeneratorSpec, Spec, Student
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -58,8 +65,8 @@ def _by_votes(job: Job) -> Fitted:
     """The paper: teachers vote."""
     settings, spec, shares = job.settings, job.encoded.spec, None
     if settings.mechanism.counts_epsilon:
-        counts = _class_counts(job)
-        shares = np.clip(counts, 1.0, None) / np.clip(counts, 1.0, None).sum()
+        counts = _class_counts(job, settings.mechanism.counts_epsilon)
+        shares = _shares(counts)
         settings, warnings = recipes.scaled(
             settings, records=float(counts.sum()), budget=job.gate.budget, dims=spec.dims
         )
@@ -67,19 +74,106 @@ def _by_votes(job: Job) -> Fitted:
             job.on_warning(warning)
     teachers = settings.mechanism.teachers
     assert teachers is not None
-    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=teachers)
-    student = train_student(
-        Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition),
-        spec=spec,
-        shares=shares,
-        settings=settings,
+    device = chosen_device(settings.speed.device)
+    voters = Voters(
+        _material(job, teachers), spec=spec, settings=settings, gate=job.gate, streams=job.streams, device=device
+    )
+    rate, iterations = settings.training.learning_rate, settings.training.iterations
+    student = _play(job, voters, spec=spec, shares=shares, learning_rate=rate, iterations=iterations)
+    return Fitted(student.network, spec, student.shares, settings)
+
+
+def _material(job: Job, parts: int) -> Material:
+    """The records, divided."""
+    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
+    return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
+
+
+def _play(
+    job: Job,
+    adversary: Adversary,
+    *,
+    spec: GeneratorSpec,
+    shares: np.ndarray | None,
+    learning_rate: float,
+    iterations: int | None,
+) -> Student:
+    """A new student against an adversary."""
+    device = chosen_device(job.settings.speed.device)
+    student = Student(spec, init=job.streams.torch("init"), learning_rate=learning_rate, shares=shares, device=device)
+    return train_student(
+        adversary,
+        student=student,
         gate=job.gate,
         folder=job.folder,
         streams=job.streams,
+        iterations=iterations,
+        checkpoint_seconds=job.settings.speed.checkpoint_seconds,
         on_progress=job.on_progress,
         stop=job.stop,
     )
-    return Fitted(student.network, spec, student.shares, settings)
+
+
+def _by_baseline(job: Job) -> Fitted:
+    """A baseline: class counts first, then the plan for as many records, then the game."""
+    given = job.settings.adversarial
+    assert given is not None
+    counts = _class_counts(job, job.gate.budget.pure)
+    settings = given.for_records(float(counts.sum()))
+    student = _play(
+        job,
+        _adversary(job, settings),
+        spec=job.encoded.spec,
+        shares=_shares(counts),
+        learning_rate=settings.learning_rate,
+        iterations=settings.iterations,
+    )
+    own: dict[str, Any] = {job.settings.method: settings}
+    return Fitted(student.network, job.encoded.spec, student.shares, dataclasses.replace(job.settings, **own))
+
+
+def _adversary(job: Job, settings: Adversarial) -> Adversary:
+    """Who plays against the student in each baseline."""
+    spec, gate, folder, streams, speed = job.encoded.spec, job.gate, job.folder, job.streams, job.settings.speed
+    device = chosen_device(speed.device)
+    if isinstance(settings, DPGAN):
+        return SampledCritic(
+            job.encoded.features,
+            job.encoded.labels,
+            spec=spec,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=streams,
+            key=job.key,
+            device=device,
+        )
+    if isinstance(settings, PATEGAN):
+        assert settings.teachers is not None
+        return LabelledCritic(
+            _material(job, settings.teachers),
+            spec=spec,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=streams,
+            device=device,
+            chunk=speed.chunk,
+        )
+    assert isinstance(settings, GSWGAN)
+    assert settings.discriminators is not None
+    return SecretCritic(
+        _material(job, settings.discriminators),
+        spec=spec,
+        settings=settings,
+        gate=gate,
+        folder=folder,
+        streams=streams,
+        key=job.key,
+        device=device,
+        chunk=speed.chunk,
+        checkpoint_seconds=speed.checkpoint_seconds,
+    )
 
 
 def _by_embedding(job: Job) -> Fitted:
@@ -123,6 +217,9 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
     "votes": _by_votes,
     "embedding": _by_embedding,
     "marginals": _by_marginals,
+    "dpgan": _by_baseline,
+    "pategan": _by_baseline,
+    "gswgan": _by_baseline,
 }
 
 
@@ -145,11 +242,17 @@ def tell_outside_domain(job: Job) -> None:
             )
 
 
-def _class_counts(job: Job) -> np.ndarray:
+def _class_counts(job: Job, epsilon: float) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
     if job.folder.has("counts.json"):
         return np.array(job.folder.read_json("counts.json")["counts"])
-    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=job.settings.mechanism.counts_epsilon)
+    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=epsilon)
     counts = mechanism(Sensitive(job.encoded.labels), job.gate).value
     job.folder.write_json("counts.json", {"counts": counts.tolist()})
     return counts
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """Class shares from noisy counts: none is left out."""
+    positive = np.clip(counts, 1.0, None)
+    return positive / positive.sum()

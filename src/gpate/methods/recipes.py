@@ -1,8 +1,8 @@
 """Recipes: named sets of settings, each stating where its numbers are from.
 
-A recipe belongs to one of three methods: `votes` (teachers vote, the paper's), `embedding` (records vote through public
-feature maps: images) and `marginals` (records vote through tables of counts: tables). Settings fall in groups: what
-defines mechanism and student, by method, and what only affects speed. `resolve` finds the recipe for a data set and
+A recipe belongs to one method: `votes` (teachers vote, the paper's), `embedding` (records vote through public feature maps),
+`marginals` (records vote through tables of counts), or one of the baselines `dpgan`, `pategan` and `gswgan`. Settings fall in
+groups: what defines mechanism and student, by method, and what only affects speed. `resolve` finds the recipe for a data set and
 epsilon; `Settings.changed` applies `--set key=value`.
 
     >>> digits = ImageSchema(channels=1, height=28, width=28, classes=("0", "1"))
@@ -25,8 +25,13 @@ from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
 from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
 from gpate.features.images import SMALL
-from gpate.methods.embedding import SMALL_IMAGES, Embedding
+from gpate.methods.adversarial import Adversarial
+from gpate.methods.dpgan import DPGAN, LARGE, PROJECTED
+from gpate.methods.embedding import MERF, SMALL_IMAGES, Embedding
+from gpate.methods.gswgan import GSWGAN
 from gpate.methods.marginals import Marginals
+from gpate.methods.pategan import PATEGAN
+from gpate.private.networks import TEACHERS
 from gpate.schema import ImageSchema, TableSchema
 
 
@@ -92,7 +97,7 @@ class Training:
     """What defines the student and its teachers.
 
     Attributes:
-        teacher: `paper` (appendix E) or `official` (the authors' code).
+        teacher: `paper` (appendix E), `official` (the authors' code) or another of `gpate.private.networks.TEACHERS`.
         teacher_batch: real records per teacher and iteration.
         saturating: the paper's equation 1; otherwise the usual non-saturating loss.
         learning_rate: Adam's, of student and teachers.
@@ -127,6 +132,9 @@ METHODS: dict[str, tuple[str, ...]] = {
     "votes": ("mechanism", "training", "speed"),
     "embedding": ("embedding", "speed"),
     "marginals": ("marginals", "speed"),
+    "dpgan": ("dpgan", "speed"),
+    "pategan": ("pategan", "speed"),
+    "gswgan": ("gswgan", "speed"),
 }
 """Methods, and the groups of settings that each has."""
 
@@ -143,6 +151,9 @@ class Settings:
         training: of votes: student and teachers.
         embedding: of embedding.
         marginals: of marginals.
+        dpgan: of dpgan.
+        pategan: of pategan.
+        gswgan: of gswgan.
         speed: nothing but speed.
     """
 
@@ -153,6 +164,9 @@ class Settings:
     training: Training = field(default_factory=Training)
     embedding: Embedding = field(default_factory=Embedding)
     marginals: Marginals = field(default_factory=Marginals)
+    dpgan: DPGAN = field(default_factory=DPGAN)
+    pategan: PATEGAN = field(default_factory=PATEGAN)
+    gswgan: GSWGAN = field(default_factory=GSWGAN)
     speed: Speed = field(default_factory=Speed)
 
     @property
@@ -161,23 +175,36 @@ class Settings:
         return self.method == "votes" and self.mechanism.noiseless
 
     @property
-    def pure(self) -> float:
-        """Pure epsilon to be set aside, for the paper's class counts."""
+    def adversarial(self) -> Adversarial | None:
+        """The settings of a baseline; None for other methods."""
+        own = getattr(self, METHODS[self.method][0])
+        return own if isinstance(own, Adversarial) else None
+
+    def pure(self, epsilon: float) -> float:
+        """Pure epsilon to be set aside, for class counts."""
+        if self.adversarial is not None:
+            return self.adversarial.counts_share * epsilon if math.isfinite(epsilon) else 0.0
         return self.mechanism.counts_epsilon if self.method == "votes" else 0.0
 
     @property
     def accountant(self) -> str:
         """Decides when the budget is spent."""
+        if self.adversarial is not None:
+            return self.adversarial.accountant_here()
         return self.mechanism.accountant if self.method == "votes" else "auto"
 
     @property
     def outside_share(self) -> float:
         """Of the budget, for telling how many values of a table lay outside the declared domain."""
+        if self.adversarial is not None:
+            return self.adversarial.outside_share
         return self.marginals.outside_share if self.method == "marginals" else self.mechanism.outside_share
 
     @property
     def latent(self) -> int:
         """Length of the student's latent vector."""
+        if self.adversarial is not None:
+            return self.adversarial.latent
         return self.training.latent if self.method == "votes" else self.embedding.latent
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
@@ -302,6 +329,30 @@ RECIPES: dict[str, Settings] = {
             mechanism=Mechanism(teachers=10, samples=64, noiseless=True),
             training=Training(teacher_batch=64, saturating=False, iterations=2000),
         ),
+        Settings(
+            recipe="dcgan",
+            source="Radford et al. 2016, with the paper's generator: one discriminator and no noise",
+            mechanism=Mechanism(teachers=1, samples=128, noiseless=True),
+            training=Training(
+                teacher="dcgan", teacher_batch=128, saturating=False, learning_rate=2e-4, iterations=10_000
+            ),
+        ),
+        Settings(recipe="dpgan", source="Xie et al. 2018; sizes from G-PATE appendix E", method="dpgan"),
+        Settings(recipe="dpgan-large", source="after Bie, Kamath and Zhang 2023", method="dpgan", dpgan=LARGE),
+        Settings(
+            recipe="dpgan-projected",
+            source="G-PATE section 5, ablation on the use of PATE",
+            method="dpgan",
+            dpgan=PROJECTED,
+        ),
+        Settings(recipe="pategan", source="Yoon, Jordon and van der Schaar 2019", method="pategan"),
+        Settings(recipe="gswgan", source="Chen, Orekondy and Fritz 2020", method="gswgan"),
+        Settings(
+            recipe="dpmerf",
+            source="Harder, Adamczewski and Park 2021",
+            method="embedding",
+            embedding=MERF,
+        ),
     )
 }
 
@@ -328,7 +379,9 @@ def resolve(recipe: str, *, schema: TableSchema | ImageSchema, dataset: str | No
         return RECIPES["default-small-images" if small else f"default-{kind}s"]
     if recipe != "paper":
         named = RECIPES[recipe]
-        suits = {"embedding": "image", "marginals": "table"}.get(named.method, kind)
+        suits = {"default-images": "image", "default-small-images": "image", "default-tables": "table"}.get(
+            recipe, kind
+        )
         if suits != kind:
             raise InvalidValue("recipe", recipe, f"for a {kind}", f"This one is for a {suits}: take `default`.")
         return named
@@ -403,6 +456,8 @@ def quick(settings: Settings) -> Settings:
         return settings.changed({"fitting.restarts": 2, "fitting.steps": 300})
     if settings.method == "embedding":
         return settings.changed(settings.embedding.quick())
+    if settings.adversarial is not None:
+        return settings.changed(settings.adversarial.quick())
     changes: dict[str, Any] = {
         "iterations": min(20, settings.training.iterations or 20),
         "samples": min(8, settings.mechanism.samples),
@@ -424,8 +479,8 @@ def check(settings: Settings) -> None:
     for name, value in (("noiseless", mechanism.noiseless), ("saturating", training.saturating)):
         if not isinstance(value, bool):
             raise InvalidValue(name, value, "true or false")
-    if training.teacher not in ("paper", "official"):
-        raise InvalidValue("teacher", training.teacher, "'paper' or 'official'")
+    if training.teacher not in TEACHERS:
+        raise InvalidValue("teacher", training.teacher, f"one of {', '.join(TEACHERS)}")
     if not isinstance(mechanism.outside_share, int | float) or not 0.0 <= mechanism.outside_share < 0.5:
         raise InvalidValue("outside_share", mechanism.outside_share, "at least 0 and below 0.5")
     require_count("samples", mechanism.samples, 2, "Batch normalisation needs two records.")

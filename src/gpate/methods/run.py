@@ -7,15 +7,16 @@ checkpoints; `release/` holds the ledger from the first moment, and in the end t
 used. A resumed run loads the last checkpoint, trains its teachers again over the iterations since then (their
 minibatches come from named streams, so they are the same), and takes the answers of those iterations from the journal
 instead of asking again. Only an answer that was paid for but not yet in the journal when the process died is lost; it
-stays paid.
+stays paid. Answers that a checkpoint has taken in are dropped once the journal has grown large.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gpate.accounting import Receipt
+from gpate.boundary import Gate, Released
 from gpate.errors import GpateError, InvalidValue
+
+_JOURNAL = "answers.jsonl"
+_LARGE = 256 << 20
+"""Bytes of journal after which a checkpoint takes its place."""
 
 
 class RunFolderError(GpateError):
@@ -37,9 +43,10 @@ class RunFolderError(GpateError):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one iteration's vote gave: public, and paid for."""
+    """What the gate answered, in the order of asking: public, and paid for."""
 
-    winners: NDArray[np.int64]
+    number: int
+    value: NDArray[Any]
     receipts: tuple[Receipt, ...]
 
 
@@ -107,43 +114,53 @@ class RunFolder:
 
     def record(self, answer: Answer) -> None:
         """Adds an answer to the journal, on disk before it is used."""
-        line = {"winners": answer.winners.tolist(), "receipts": receipts_to_json(answer.receipts)}
-        with _named("The journal"), (self.private / "answers.jsonl").open("a") as journal:
+        line = {
+            "number": answer.number,
+            "type": answer.value.dtype.str,
+            "shape": answer.value.shape,
+            "value": base64.b64encode(answer.value.tobytes()).decode(),
+            "receipts": receipts_to_json(answer.receipts),
+        }
+        with _named("The journal"), (self.private / _JOURNAL).open("a") as journal:
             journal.write(json.dumps(line) + "\n")
             journal.flush()
             os.fsync(journal.fileno())
 
     def answers(self) -> list[Answer]:
         """The journal; a torn last line is left out, and cut off so that the next one starts clean."""
-        path = self.private / "answers.jsonl"
+        path = self.private / _JOURNAL
         if not path.exists():
             return []
         raw = path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
         if len(whole) < len(raw):
             os.truncate(path, len(whole))
-        found = []
-        for line in whole.splitlines():
-            data = json.loads(line)
-            receipts = receipts_from_json(data["receipts"])
-            found.append(Answer(winners=np.array(data["winners"], dtype=np.int64), receipts=receipts))
-        return found
+        return [_answer(json.loads(line)) for line in whole.splitlines()]
+
+    @property
+    def journal_is_large(self) -> bool:
+        """Whether it is time for a checkpoint to take the journal's place."""
+        path = self.private / _JOURNAL
+        return path.exists() and path.stat().st_size > _LARGE
 
     def note(self, statistics: Mapping[str, Any]) -> None:
         """One line of statistics. They may be private: they stay in private/."""
         with _named("The statistics"), (self.private / "stats.jsonl").open("a") as out:
             out.write(json.dumps(statistics) + "\n")
 
-    def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor]) -> None:
-        """Replaces the checkpoint, all or nothing."""
-        self.write_tensors("checkpoint.safetensors", tensors, {"iteration": str(iteration)})
+    def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor], *, answers: int = 0) -> None:
+        """Replaces the checkpoint, all or nothing; `answers` of the journal went into it."""
+        metadata = {"iteration": str(iteration), "answers": str(answers)}
+        self.write_tensors("checkpoint.safetensors", tensors, metadata)
+        if self.journal_is_large:
+            os.truncate(self.private / _JOURNAL, 0)
 
-    def last_checkpoint(self) -> tuple[int, dict[str, Tensor]]:
-        """(iterations done, tensors); (0, {}) if there is none."""
+    def last_checkpoint(self) -> tuple[int, int, dict[str, Tensor]]:
+        """(iterations done, answers used, tensors); (0, 0, {}) if there is none."""
         if not self.has("checkpoint.safetensors"):
-            return 0, {}
+            return 0, 0, {}
         tensors, metadata = self.read_tensors("checkpoint.safetensors")
-        return int(metadata["iteration"]), tensors
+        return int(metadata["iteration"]), int(metadata["answers"]), tensors
 
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
         """Tensors into private/, on disk whole or not at all."""
@@ -183,6 +200,38 @@ class RunFolder:
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, path)
+
+
+class Answers:
+    """Asks each question once: an answer is on disk before it is used, and a resumed run finds it there.
+
+    Args:
+        gate: knows what was paid.
+        folder: of the run.
+        used: how many answers the run's checkpoint has taken in already.
+    """
+
+    def __init__(self, gate: Gate, folder: RunFolder, *, used: int = 0) -> None:
+        self._gate, self._folder, self.number = gate, folder, used
+        self._kept = {answer.number: answer for answer in folder.answers()}
+        self.replayed = False
+
+    def ask(self, question: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:
+        """The next answer: the journal's, or a new one."""
+        kept = self._kept.pop(self.number, None)
+        self.replayed = kept is not None
+        if kept is None:
+            released = question()
+            self._folder.record(Answer(number=self.number, value=released.value, receipts=released.receipts))
+        else:
+            released = self._gate.recall(kept.value, kept.receipts)
+        self.number += 1
+        return released
+
+
+def _answer(data: Mapping[str, Any]) -> Answer:
+    value = np.frombuffer(base64.b64decode(data["value"]), dtype=np.dtype(data["type"])).reshape(data["shape"])
+    return Answer(number=data["number"], value=value.copy(), receipts=receipts_from_json(data["receipts"]))
 
 
 @contextmanager

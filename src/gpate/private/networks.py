@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -64,35 +65,51 @@ class ImageTeacher(TeacherNetwork):
             `official`, what the authors' code does, is (channels + classes, 32 + classes) without normalisation on
             the first.
         norm_first: batch normalisation on the first layer too.
+        norm: batch normalisation at all. Without it a record's logit does not depend on the others of its batch, and can be
+            differentiated twice: what DP-SGD and a gradient penalty need.
     """
 
-    wide = "dense"
-
     def __init__(
-        self, shape: tuple[int, int, int], classes: int, *, kernels: tuple[int, ...], norm_first: bool
+        self,
+        shape: tuple[int, int, int],
+        classes: int,
+        *,
+        kernels: tuple[int, ...],
+        norm_first: bool = False,
+        norm: bool = True,
     ) -> None:
         _, height, width = shape
         if height % 2 ** len(kernels) or width % 2 ** len(kernels):
             raise InvalidValue(
                 "image size", f"{height}x{width}", f"divisible by {2 ** len(kernels)}", "Use fewer convolutions."
             )
-        self.shape, self.classes, self.kernels, self.norm_first = shape, classes, kernels, norm_first
+        self.shape, self.classes, self.kernels = shape, classes, kernels
+        self.norm, self.norm_first = norm, norm and norm_first
+        self.wide = "dense" if norm else None
         self.flat = kernels[-1] * (height >> len(kernels)) * (width >> len(kernels))
 
     def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
-        """DCGAN's start: N(0, 0.02^2), normalisation at one, shifts at zero."""
+        """DCGAN's start: N(0, 0.02^2), normalisation at one, shifts at zero; without normalisation 1/sqrt(inputs)."""
         out: dict[str, tuple[tuple[int, ...], float]] = {}
         before = self.shape[0]
         for i, maps in enumerate(self.kernels):
-            out |= {f"conv{i}": ((maps, before * KERNEL**2), 0.02), f"conv{i}.label": ((self.classes, maps), 0.02)}
+            start = self._start(before * KERNEL**2)
+            out |= {f"conv{i}": ((maps, before * KERNEL**2), start), f"conv{i}.label": ((self.classes, maps), start)}
             out[f"conv{i}.shift"] = ((maps,), 0.0)
-            if i or self.norm_first:
+            if self.norm and (i or self.norm_first):
                 out[f"conv{i}.scale"] = ((maps,), math.inf)
             before = maps
-        out |= {"dense": ((self.flat, 256), 0.02), "dense.label": ((self.classes, 256), 0.02)}
-        out |= {"dense.scale": ((256,), math.inf), "dense.shift": ((256,), 0.0)}
-        out |= {"out": ((256, 1), 0.02), "out.label": ((self.classes, 1), 0.02)}
+        start = self._start(self.flat)
+        out |= {"dense": ((self.flat, 256), start), "dense.label": ((self.classes, 256), start)}
+        if self.norm:
+            out["dense.scale"] = ((256,), math.inf)
+        out["dense.shift"] = ((256,), 0.0)
+        start = self._start(256)
+        out |= {"out": ((256, 1), start), "out.label": ((self.classes, 1), start)}
         return out
+
+    def _start(self, inputs: int) -> float:
+        return 0.02 if self.norm else inputs**-0.5
 
     def numbers_kept(self) -> int:
         """Patches and a few copies of each map."""
@@ -112,63 +129,86 @@ class ImageTeacher(TeacherNetwork):
         for i, maps in enumerate(self.kernels):
             height, width = height // 2, width // 2
             label = product(flat_y, p[f"conv{i}.label"])
-            h = convolution(p[f"conv{i}"], h).view(n, maps, s * m, height * width)
-            h = activation(h, label, p.get(f"conv{i}.scale"), p[f"conv{i}.shift"], batches=s, leak=LEAK)
+            h = convolution(p[f"conv{i}"], h, fused=self.norm).view(n, maps, s * m, height * width)
+            scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
+            h = activation(h, label, scale, shift, batches=s, leak=LEAK, fused=self.norm)
             h = h.view(n, maps, s * m, height, width)
         h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, 256)
-        h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), p["dense.shift"].view(n, 1, 1, 256))
+        shift = p["dense.shift"].view(n, 1, 1, 256)
+        h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), shift) if self.norm else h + shift
         h = F.leaky_relu(h, LEAK).view(n, s * m, 256)
         return (product(flat_y, p["out.label"]) + product(h, p["out"])).view(n, s, m)
 
 
-class TableTeacher(TeacherNetwork):
-    """Fully connected, two hidden layers of the row's width (as PATE-GAN's discriminators), label into every layer."""
+class DenseTeacher(TeacherNetwork):
+    """Fully connected, leaky ReLU between the layers, label into every layer.
 
-    def __init__(self, width: int, classes: int) -> None:
+    Args:
+        width: numbers in a record.
+        classes: number of classes.
+        hidden: outputs of each hidden layer; by default two of the record's width, as PATE-GAN's discriminators.
+    """
+
+    def __init__(self, width: int, classes: int, *, hidden: tuple[int, ...] | None = None) -> None:
         self.width, self.classes = width, classes
+        self.hidden = (width, width) if hidden is None else hidden
+
+    @property
+    def _layers(self) -> list[tuple[str, int, int]]:
+        sizes = [self.width, *self.hidden, 1]
+        names = [*(f"dense{i}" for i in range(len(self.hidden))), "out"]
+        return [(name, i, o) for name, (i, o) in zip(names, pairwise(sizes), strict=True)]
 
     def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
         """Weights start at 1/sqrt(inputs)."""
-        w, c = self.width, self.classes
-        start = (w + c) ** -0.5
         out: dict[str, tuple[tuple[int, ...], float]] = {}
-        for name, outputs in (("dense0", w), ("dense1", w), ("out", 1)):
+        for name, inputs, outputs in self._layers:
+            start = (inputs + self.classes) ** -0.5
             out |= {
-                name: ((w, outputs), start),
-                f"{name}.label": ((c, outputs), start),
+                name: ((inputs, outputs), start),
+                f"{name}.label": ((self.classes, outputs), start),
                 f"{name}.shift": ((outputs,), 0.0),
             }
         return out
 
     def numbers_kept(self) -> int:
-        """Inputs and two hidden layers, with their slopes."""
-        return 5 * (self.width + self.classes)
+        """Inputs and hidden layers, with their slopes."""
+        return self.width + self.classes + 2 * (sum(self.hidden) + self.classes)
 
     def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
-        """Three layers; leaky ReLU between them."""
+        """Layer by layer."""
         n, s, m, _ = x.shape
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, self.width)
-        for name in ("dense0", "dense1", "out"):
+        for name, _, _ in self._layers:
             h = product(flat_y, p[f"{name}.label"]) + p[f"{name}.shift"][:, None] + product(h, p[name])
             if name != "out":
                 h = F.leaky_relu(h, LEAK)
         return h.view(n, s, m)
 
 
+TEACHERS = ("paper", "official", "dcgan", "plain", "dense")
+
+
 def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], classes: int) -> TeacherNetwork:
-    """The teacher of that name for records of that kind.
+    """The discriminator of that name for records of that kind.
 
     Args:
-        variant: `paper` or `official`.
+        variant: `paper` (appendix E); `official`, what the authors' code does; `dcgan`, wider, for one discriminator that sees
+            all records; `plain`, two convolutions without batch normalisation; `dense`, two hidden layers of 64, the paper's
+            DP-GAN. For a table all but the last are two hidden layers of the row's width.
         kind: `image` or `table`.
         shape: (channels, height, width); a table's row is (1, 1, width).
         classes: number of classes.
     """
-    if variant not in ("paper", "official"):
-        raise InvalidValue("teacher", variant, "'paper' or 'official'")
+    if variant not in TEACHERS:
+        raise InvalidValue("teacher", variant, f"one of {', '.join(TEACHERS)}")
+    if variant == "dense":
+        return DenseTeacher(math.prod(shape), classes, hidden=(64, 64))
     if kind == "table":
-        return TableTeacher(shape[2], classes)
-    if variant == "official" and min(shape[1:]) % 4 == 0:
-        return ImageTeacher(shape, classes, kernels=(shape[0] + classes, 32 + classes), norm_first=False)
-    return ImageTeacher(shape, classes, kernels=(32,), norm_first=True)
+        return DenseTeacher(shape[2], classes)
+    if variant == "paper" or min(shape[1:]) % 4:
+        return ImageTeacher(shape, classes, kernels=(32,), norm_first=variant != "plain", norm=variant != "plain")
+    if variant == "official":
+        return ImageTeacher(shape, classes, kernels=(shape[0] + classes, 32 + classes))
+    return ImageTeacher(shape, classes, kernels=(64, 128) if variant == "dcgan" else (16, 32), norm=variant == "dcgan")

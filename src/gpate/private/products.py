@@ -3,7 +3,7 @@
 Two implementations of each. With torch alone a convolution is a strided view, a copy and one batched matrix product
 (`torch.nn.functional.unfold` launches a kernel per image, grouped convolution is slower by an order of magnitude). On a
 GPU with Triton, `kernels_gpu` has kernels that write no patches and read each weight once; they are held to the others by
-tests.
+tests. Those kernels can be differentiated once; what is differentiated twice (a gradient penalty) asks for `fused=False`.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class _Convolution(torch.autograd.Function):
         )
 
 
-def convolution(weight: Tensor, x: Tensor) -> Tensor:
+def convolution(weight: Tensor, x: Tensor, *, fused: bool = True) -> Tensor:
     """[n, maps, c * 25] and [n, c, b, h, w] -> [n, maps, b * h/2 * w/2]."""
-    if has_kernels(x):
+    if fused and has_kernels(x):
         out: Tensor = _Convolution.apply(weight.contiguous(), x.contiguous())
         return out
     return product(weight, Patches.apply(x))
@@ -149,7 +149,16 @@ class _Activation(torch.autograd.Function):
         return (*found, None, None)
 
 
-def activation(h: Tensor, label: Tensor, scale: Tensor | None, shift: Tensor, *, batches: int, leak: float) -> Tensor:
+def activation(
+    h: Tensor,
+    label: Tensor,
+    scale: Tensor | None,
+    shift: Tensor,
+    *,
+    batches: int,
+    leak: float,
+    fused: bool = True,
+) -> Tensor:
     """Label, batch normalisation and leaky ReLU of feature maps.
 
     Args:
@@ -159,9 +168,10 @@ def activation(h: Tensor, label: Tensor, scale: Tensor | None, shift: Tensor, *,
         shift: [n, maps].
         batches: normalised each by itself.
         leak: slope below zero.
+        fused: whether a kernel may be used, which can be differentiated once only.
     """
     n, maps, samples, positions = h.shape
-    if has_kernels(h) and samples // batches * positions <= _TILE:
+    if fused and has_kernels(h) and samples // batches * positions <= _TILE:
         out: Tensor = _Activation.apply(h.contiguous(), label.contiguous(), scale, shift.contiguous(), batches, leak)
         return out
     per_map = label.mT.unsqueeze(3)

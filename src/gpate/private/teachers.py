@@ -20,6 +20,7 @@ from torch.optim.adam import adam
 
 from gpate.boundary import Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.private.losses import Loss, logistic
 from gpate.private.networks import TeacherNetwork
 from gpate.private.products import Factors, has_kernels, kernels
 from gpate.streams import Streams
@@ -153,30 +154,30 @@ class Ensemble:
         for start in range(0, self.teachers, self.placement.chunk):
             yield slice(start, min(start + self.placement.chunk, self.teachers))
 
-    def train(self, batch_of: Callable[[slice], Batch], *, has_records: Tensor) -> None:
+    def train(self, batch_of: Callable[[slice], Batch], *, has_records: Tensor, loss: Loss = logistic) -> None:
         """One Adam step of every teacher: real records against fakes of the same labels.
 
         Args:
             batch_of: gives the minibatch of a slice of teachers.
             has_records: [teachers] bool; a teacher without records keeps its weights, and votes all the same.
+            loss: what they minimise.
         """
         self.steps += 1
         if self.placement.device.type != "cpu":
             for part in self.chunks():
-                self._train(part, batch_of(part), has_records[part])
+                self._train(part, batch_of(part), has_records[part], loss)
             return
         # on a CPU whole chunks side by side: products this small gain nothing from threads inside them, and wait for each other
         parts = list(self.chunks())
         batches = [batch_of(part) for part in parts]
         with ThreadPoolExecutor(min(len(parts), _cores())) as pool, _one_thread_each():
-            list(pool.map(lambda part, batch: self._train(part, batch, has_records[part]), parts, batches))
+            list(pool.map(lambda part, batch: self._train(part, batch, has_records[part], loss), parts, batches))
 
-    def _train(self, part: slice, batch: Batch, has_records: Tensor) -> None:
+    def _train(self, part: slice, batch: Batch, has_records: Tensor, loss: Loss) -> None:
         """The step of one chunk."""
-        real, fake, labels = batch
         step = torch.tensor(float(self.steps), device=self.placement.device)
         weights, first, second = (self._load(tensors, part) for tensors in (self.weights, self.first, self.second))
-        gradients, factors = self._gradients(weights, real, fake, labels, has_records)
+        gradients, factors = self._gradients(weights, batch, has_records, loss, part)
         names = list(gradients)
         with torch.no_grad():
             adam(
@@ -211,17 +212,21 @@ class Ensemble:
             self._store(tensors, loaded, part)
 
     def _gradients(
-        self, weights: Mapping[str, Tensor], real: Tensor, fake: Tensor, labels: Tensor, has_records: Tensor
+        self, weights: Mapping[str, Tensor], batch: Batch, has_records: Tensor, loss: Loss, part: slice
     ) -> tuple[dict[str, Tensor], dict[str, Factors]]:
         """Every parameter's gradient; the wide one's as factors, where a kernel takes it so."""
+        real, fake, labels = batch
         factored = self.network.wide if has_kernels(real) else None
         factors: list[Factors] | None = None if factored is None else []
         leaves = {name: tensor.detach().requires_grad_(name != factored) for name, tensor in weights.items()}
         y = F.one_hot(labels, self._classes).to(real.dtype)
-        logits = self.network.logits(leaves, torch.stack([real, fake], 1), torch.stack([y, y], 1), factors)
-        loss = F.softplus(-logits[:, 0]).mean(1) + F.softplus(logits[:, 1]).mean(1)
+
+        def scores(*batches: Tensor) -> Tensor:
+            return self.network.logits(leaves, torch.stack(batches, 1), torch.stack([y] * len(batches), 1), factors)
+
+        losses = loss(scores, real, fake, part)
         # no record, no gradient: zero moments keep the weights where they are
-        total = (loss * has_records.to(loss)).sum()
+        total = (losses * has_records.to(losses)).sum()
         names = [name for name in leaves if name != factored]
         gradients = dict(zip(names, torch.autograd.grad(total, [leaves[name] for name in names]), strict=True))
         return gradients, {} if factored is None else {factored: factors[0]}  # type: ignore[index]
@@ -252,6 +257,28 @@ class Ensemble:
             logits = self.network.logits(weights, x, y.expand(size, 1, *y.shape), factors)
             gain = F.softplus(logits) if saturating else -F.softplus(-logits)
             yield Sensitive(torch.autograd.grad(gain.sum(), x)[0].squeeze(1))
+
+    @torch.no_grad()
+    def opinions(self, records: Tensor, labels: Tensor) -> Iterator[Sensitive[Tensor]]:
+        """Which of the student's records [m, dims] each teacher takes for real: Sensitive bool [chunk, m], chunk by chunk."""
+        y = F.one_hot(labels, self._classes).to(records.dtype)
+        for part in self.chunks():
+            size = len(range(*part.indices(self.teachers)))
+            x, labelled = (t.expand(size, 1, *t.shape).contiguous() for t in (records.detach(), y))
+            yield Sensitive(self.network.logits(self._load(self.weights, part), x, labelled).squeeze(1) > 0)
+
+    def scores(self, part: slice, records: Tensor, labels: Tensor) -> Tensor:
+        """Scores [teachers, m] of records [teachers, m, dims] by a slice of teachers. Private, and with a graph to the records."""
+        y = F.one_hot(labels, self._classes).to(records.dtype)
+        return self.network.logits(self._load(self.weights, part), records[:, None], y[:, None]).squeeze(1)
+
+    def slope_of_one(self, teacher: int, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
+        """One teacher's gradient of its score with respect to each record: [m, dims]. Which teacher it is stays here."""
+        weights = self._load(self.weights, slice(teacher, teacher + 1))
+        x = records.detach()[None, None].requires_grad_()
+        y = F.one_hot(labels, self._classes).to(records.dtype)[None, None]
+        (slope,) = torch.autograd.grad(self.network.logits(weights, x, y).sum(), x)
+        return Sensitive(slope[0, 0])
 
     @property
     def _classes(self) -> int:

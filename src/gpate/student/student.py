@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gpate.checkpoints import load_optimiser, optimiser_state
 from gpate.errors import InvalidValue
 from gpate.student.folded import FoldedGenerator
 from gpate.student.networks import GeneratorSpec, ImageGenerator, build_network, initialise
@@ -130,21 +131,13 @@ class Student:
     def state(self) -> dict[str, Tensor]:
         """Weights, statistics and optimiser, as flat tensors for a checkpoint in private/."""
         out = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        for index, moments in self.optimiser.state_dict()["state"].items():
-            out |= {f"optimiser.{index}.{name}": torch.as_tensor(value) for name, value in moments.items()}
-        return out
+        return {**out, **optimiser_state(self.optimiser, "optimiser")}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""
         network = {name.removeprefix("network."): t for name, t in state.items() if name.startswith("network.")}
         self.network.load_state_dict(network)
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in state.items():
-            if name.startswith("optimiser."):
-                _, index, key = name.split(".", 2)
-                moments.setdefault(int(index), {})[key] = tensor
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        load_optimiser(self.optimiser, state, "optimiser")
 
 
 class FrozenStudent:

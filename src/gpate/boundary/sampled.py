@@ -1,0 +1,110 @@
+r"""Releases that read a secret sample of the records: amplified by sampling.
+
+**SampledSum** (DP-SGD). Each record is in the sample with probability q, independently of all others, and nobody learns
+which were in. Its vector is scaled down to `l2_bound` and cut to a grid, as in `NoisySum`. A Poisson-sampled Gaussian with
+sensitivity `l2_bound`. Divide by a public number (the expected size of a sample), never by the size of the sample.
+
+**OneOfMany** (GS-WGAN). K parties hold disjoint parts of the records. One of them is drawn, all equally likely, and
+answers with m vectors, each scaled down to `bound`; nobody learns who it was.
+
+A record more or less changes one party k. Write R for the law of the noised answer given that another party was drawn
+(the same on both data sets), A and B for that of party k on either: P = (1 - q) R + q A against Q = (1 - q) R + q B, with q = 1/K.
+Each is a mixture of Gaussians around matrices of m rows of length at most `bound`, and any two of these are at most
+2 bound sqrt(m) apart: the sensitivity. `gpate.accounting.rdp` bounds the divergence of such pairs. It composes adaptively
+provided that a party's answer depends on its own records and on what was released before, and **not on who was drawn
+earlier**: only then is R the same on both data sets, whatever was released.
+
+    >>> OneOfMany(parties=1000, vectors=4, dimension=784, bound=1.0, sigma=8.0).multiplier
+    2.0
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import OneOfManyGaussian, PoissonSampledGaussian, grid_for
+from gpate.boundary.gate import Gate
+from gpate.boundary.sums import NoisySum, bounded_steps
+from gpate.boundary.types import Released, Sensitive, opened
+from gpate.errors import InvalidValue, require_count, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledSum(NoisySum):
+    """The sum over a Poisson sample of the records' vectors, with Gaussian noise.
+
+    Attributes:
+        sampling_probability: q, with which each record was drawn.
+    """
+
+    sampling_probability: float
+
+    def event(self, gate: Gate) -> PoissonSampledGaussian:
+        """What one release costs."""
+        return PoissonSampledGaussian(
+            noise_multiplier=self.sigma / self.l2_bound,
+            sampling_probability=self.sampling_probability,
+            sensitivity=self.l2_bound,
+            dimension=self.groups * self.dimension,
+            grid=gate.grid(self.sigma),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOfMany:
+    """The vectors of one party of many, drawn in secret, with Gaussian noise.
+
+    Attributes:
+        parties: K; public.
+        vectors: m, in one answer.
+        dimension: of each.
+        bound: longest a vector may be; longer ones are scaled down.
+        sigma: standard deviation of the noise on every coordinate.
+    """
+
+    parties: int
+    vectors: int
+    dimension: int
+    bound: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        for name in ("parties", "vectors", "dimension"):
+            require_count(name, getattr(self, name), 1)
+        require_positive("bound", self.bound)
+        require_positive("sigma", self.sigma)
+
+    @property
+    def sensitivity(self) -> float:
+        """The farthest, in L2, that two answers can be apart."""
+        return 2 * self.bound * math.sqrt(self.vectors)
+
+    @property
+    def multiplier(self) -> float:
+        """Noise over sensitivity."""
+        return self.sigma / self.sensitivity
+
+    def event(self, gate: Gate) -> OneOfManyGaussian:
+        """What one release costs."""
+        return OneOfManyGaussian(
+            noise_multiplier=self.multiplier,
+            sampling_probability=1 / self.parties,
+            sensitivity=self.sensitivity,
+            dimension=self.vectors * self.dimension,
+            grid=gate.grid(self.sigma),
+        )
+
+    def __call__(self, answer: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
+        """Vectors [m, dimension] -> the same, noised."""
+        vectors = opened(answer)
+        if vectors.shape != (self.vectors, self.dimension):
+            raise InvalidValue("vectors", tuple(vectors.shape), f"{self.vectors} of length {self.dimension}")
+        unit = grid_for(self.sigma)
+        steps = bounded_steps(vectors, l2_bound=self.bound, unit=unit)
+        voucher = gate.pay(self.event(gate), purpose="one of many")
+        return Released(voucher.perturb(steps.cpu().numpy(), unit=unit), receipts=(voucher.receipt,))

@@ -1,0 +1,112 @@
+"""Teachers and their records: an ensemble that learns to tell its own records from the student's.
+
+Used by every method that has teachers. What the teachers know is private: it leaves by a mechanism of the boundary, or
+not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpate.private.losses import Loss, logistic
+from gpate.private.networks import TeacherNetwork, teacher_network
+from gpate.private.partition import Partition
+from gpate.private.teachers import Batch, Ensemble, Placement, plan_placement
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Material:
+    """The private side of a run, encoded: features [records, dims], labels [records], and who owns which."""
+
+    features: Tensor
+    labels: Tensor
+    partition: Partition
+
+    def to(self, device: torch.device) -> Material:
+        """The same, on another device."""
+        return Material(
+            features=self.features.to(device), labels=self.labels.to(device), partition=self.partition.to(device)
+        )
+
+
+def network_for(spec: GeneratorSpec, variant: str) -> TeacherNetwork:
+    """The discriminator of that name for a student's records."""
+    shape = (spec.channels, spec.height, spec.width)
+    return teacher_network(variant, kind=spec.kind, shape=shape, classes=spec.classes)
+
+
+def build_ensemble(
+    spec: GeneratorSpec,
+    *,
+    teachers: int,
+    variant: str,
+    batch: int,
+    learning_rate: float,
+    streams: Streams,
+    device: torch.device,
+    chunk: int | None = None,
+) -> Ensemble:
+    """Teachers, placed where there is room.
+
+    Args:
+        spec: of the student whose records they judge.
+        teachers: how many.
+        variant: of their network.
+        batch: the most records that each looks at in one step.
+        learning_rate: Adam's.
+        streams: of the run.
+        device: where to compute.
+        chunk: teachers at a time; planned from the memory there is by default.
+    """
+    network = network_for(spec, variant)
+    placement = plan_placement(network, teachers=teachers, batch=batch, device=device)
+    if chunk is not None:
+        placement = Placement(device=device, storage=placement.storage, chunk=chunk)
+    return Ensemble(network, teachers=teachers, placement=placement, streams=streams, learning_rate=learning_rate)
+
+
+class School:
+    """An ensemble, its records, and the fakes it learns on.
+
+    Args:
+        material: the records.
+        ensemble: the teachers.
+        batch: records of each teacher in one step.
+        streams: of minibatches and of the fakes' latents.
+    """
+
+    def __init__(self, material: Material, ensemble: Ensemble, *, batch: int, streams: Streams) -> None:
+        self.ensemble, self.batch, self.streams = ensemble, batch, streams
+        self.device = ensemble.placement.device
+        self._material = material.to(self.device)
+
+    def learn(self, step: int, student: Student, *, loss: Loss = logistic) -> None:
+        """One step of every teacher: its own records against the student's fakes of the same labels.
+
+        The fakes carry private labels, so they are made by a frozen copy: nothing here changes the student.
+        """
+        streams, device = self.streams, self.device
+        fakes = student.frozen(streams.torch("statistics", step, device=device))
+        index, has_records = self.draw(step)
+        z = student.latents(index.numel(), streams.torch("fake latents", step, device=device)).view(*index.shape, -1)
+
+        def minibatch(part: slice) -> Batch:
+            real, y = self.records(index[part])
+            return real, fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims), y
+
+        self.ensemble.train(minibatch, has_records=has_records, loss=loss)
+
+    def draw(self, step: int) -> tuple[Tensor, Tensor]:
+        """Places of a minibatch for every teacher, and which of them have records at all."""
+        return self._material.partition.draw(self.batch, self.streams.torch("batch", step))
+
+    def records(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The records and labels at those places."""
+        material = self._material
+        gather = material.partition.gather
+        return gather(material.features, index), gather(material.labels, index)

@@ -1,0 +1,108 @@
+"""G-PATE's adversary: teachers vote on how the student's records should change (the paper's Algorithms 1 and 2).
+
+Each iteration's thresholds and votes are one Gaussian event each, charged before they are drawn. Without noise, for the
+paper's nonprivate runs and for a plain DC-GAN (one teacher), the teachers' mean is released as it is: epsilon is then
+infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import NonPrivate
+from gpate.boundary import ABSTAIN, DPGradAgg, Gate, PlainMean, Released, Sensitive
+from gpate.methods.recipes import Settings
+from gpate.methods.run import Answers
+from gpate.methods.school import Material, School, build_ensemble
+from gpate.methods.training import Adversary, Turn
+from gpate.streams import Streams
+from gpate.student import GeneratorSpec, Student
+
+
+class Voters(Adversary):
+    """Teachers that learn, then vote.
+
+    Args:
+        material: the records.
+        spec: of the student.
+        settings: mechanism and training.
+        gate: through which the votes go.
+        streams: of the run.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        spec: GeneratorSpec,
+        settings: Settings,
+        gate: Gate,
+        streams: Streams,
+        device: torch.device,
+    ) -> None:
+        mechanism, training = settings.mechanism, settings.training
+        assert mechanism.teachers is not None
+        self.samples, self.saturating = mechanism.samples, training.saturating
+        self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
+        self.gate, self.streams, self.device = gate, streams, device
+        ensemble = build_ensemble(
+            spec,
+            teachers=mechanism.teachers,
+            variant=training.teacher,
+            batch=max(training.teacher_batch, mechanism.samples),
+            learning_rate=training.learning_rate,
+            streams=streams,
+            device=device,
+            chunk=settings.speed.chunk,
+        )
+        self.school = School(material, ensemble, batch=training.teacher_batch, streams=streams)
+
+    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+        """Every teacher takes a step; the student proposes; the teachers decide."""
+        self.school.learn(t, student)
+        y = student.labels(self.samples, self._stream("labels", t))
+        proposed = student.propose(student.latents(self.samples, self._stream("latents", t)), y)
+        wanted = self.school.ensemble.change_wanted(proposed.detach(), y, saturating=self.saturating)
+        if self.aggregate is None:
+            mean = PlainMean(event=NonPrivate(reason="mean of the teachers, without noise"))
+            return Turn(proposed, mean(wanted, self.gate))
+        projection = self.aggregate.projection(self.samples, student.spec.dims, generator=self._stream("projection", t))
+        change, answered = self._vote(self.aggregate, wanted, projection, student.spec.dims, answers)
+        return Turn(proposed, change, answered)
+
+    def _vote(
+        self,
+        aggregate: DPGradAgg,
+        wanted: Iterator[Sensitive[Tensor]],
+        projection: Tensor | None,
+        dims: int,
+        answers: Answers,
+    ) -> tuple[Released[Tensor], float]:
+        """Algorithm 2, through the gate or from the journal."""
+
+        def elect() -> Released[NDArray[np.int64]]:
+            # refuse before the teachers' gradients are even computed
+            queries = self.samples * (dims if projection is None else projection.shape[2])
+            self.gate.check(*aggregate.aggregator.events(self.gate, queries=queries, bins=aggregate.bins))
+            return aggregate.elect(aggregate.count_votes(wanted, projection), self.gate)
+
+        winners = answers.ask(elect)
+        answered = float((winners.value != ABSTAIN).mean())
+        return winners.map(lambda chosen: aggregate.change(chosen, projection, samples=self.samples)), answered
+
+    def _stream(self, name: str, t: int) -> torch.Generator:
+        return self.streams.torch(name, t, device=self.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """The teachers."""
+        return self.school.ensemble.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        self.school.ensemble.load_state(state)

@@ -1,0 +1,68 @@
+"""Secret draws: which records, or which part of them, a release reads.
+
+Amplification by sampling holds for whoever cannot guess the sample. So these draws come from the run's secret key (32 bytes
+from the operating system, kept in private/) by SHAKE-256, and not from the run's seed, which a user may choose and tell.
+They depend on the key and the number of the draw alone: a resumed run draws the same.
+
+    >>> draws = SecretDraws(bytes(32), "sample")
+    >>> len(draws.poisson(0, 1000, probability=0.5)) == len(draws.poisson(0, 1000, probability=0.5))
+    True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.errors import InvalidValue, require_count
+
+_WORD = 1 << 64
+
+
+class SecretDraws:
+    """Draws from a secret key.
+
+    Args:
+        key: at least 16 bytes.
+        name: tells these draws from others of the same key.
+    """
+
+    def __init__(self, key: bytes, name: str) -> None:
+        if len(key) < 16:
+            raise InvalidValue("key", "not shown", "at least 16 bytes")
+        self._prefix = len(key).to_bytes(8) + key + name.encode() + b"\0"
+
+    def __repr__(self) -> str:
+        return "SecretDraws(<withheld>)"
+
+    def poisson(self, number: int, records: int, *, probability: float) -> Tensor:
+        """A sample that each record is in with the given probability, by itself: places in order, int64.
+
+        Args:
+            number: of the draw; each is used for one release.
+            records: how many there are.
+            probability: rounded down to a multiple of 2^-64.
+        """
+        if not 0.0 < probability <= 1.0:
+            raise InvalidValue("probability", probability, "above 0 and at most 1")
+        if probability == 1.0:
+            return torch.arange(records)
+        below = np.uint64(math.floor(probability * _WORD))
+        return torch.from_numpy(np.flatnonzero(self._words(number, records) < below))
+
+    def choice(self, number: int, parties: int) -> int:
+        """One of so many, all equally likely."""
+        require_count("parties", parties, 1)
+        fair = _WORD - _WORD % parties  # words beyond the last whole round would favour the first parties
+        for word in self._words(number, 64).tolist():
+            if word < fair:
+                return int(word % parties)
+        raise AssertionError("64 words in a row beyond the last whole round")
+
+    def _words(self, number: int, count: int) -> np.ndarray:
+        source = hashlib.shake_256(self._prefix + require_count("number", number).to_bytes(8))
+        return np.frombuffer(source.digest(8 * count), dtype="<u8")
