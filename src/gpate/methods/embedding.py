@@ -156,6 +156,7 @@ def train_by_embedding(
     folder: RunFolder,
     streams: Streams,
     device: torch.device,
+    reserve: float = 0.0,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_warning: Callable[[str], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
@@ -171,6 +172,7 @@ def train_by_embedding(
         folder: where a resumed run finds what was released.
         streams: of all randomness but the noise.
         device: where to compute.
+        reserve: share of the budget, after the class counts, that is left for what comes later.
         on_progress: called every few steps, with released numbers only.
         on_warning: called with what a user should know before trusting the result.
         stop: asked after each step; True stops the run so that it can be resumed.
@@ -178,7 +180,7 @@ def train_by_embedding(
     if spec.kind == "table" and len(settings.shares) > 1:
         mend = "Later rounds learn features of images. Mend: one share, or the recipe `default`."
         raise InvalidValue("shares", settings.shares, "a single one for a table", mend)
-    release = _Release(features, labels, spec, settings, gate, folder, device)
+    release = _Release(features, labels, spec, settings, gate, folder, device, reserve)
     watch = _Watch(settings, gate, folder, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
@@ -267,8 +269,10 @@ class _Release:
         gate: Gate,
         folder: RunFolder,
         device: torch.device,
+        reserve: float = 0.0,
     ) -> None:
         self._features, self._labels = features, labels
+        self._later = reserve / (1 - reserve)  # beside the rounds' shares, which sum to one
         self.spec, self.settings, self.gate, self.folder, self.device = spec, settings, gate, folder, device
 
     def counts(self, on_warning: Callable[[str], None]) -> Released[np.ndarray]:
@@ -293,7 +297,7 @@ class _Release:
         name = f"released-{r}.safetensors"
         if not self.folder.has(name):
             ahead = self.settings.shares[r:]
-            sigma = phi.bound / mu_of(self.gate, f"round {r + 1}", ahead[0], math.fsum(ahead))
+            sigma = phi.bound / mu_of(self.gate, f"round {r + 1}", ahead[0], math.fsum(ahead) + self._later)
             mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
             noisy = mechanism(self._chunks(phi), self.gate)
             metadata = {"sigma": repr(mechanism.sigma), "receipts": json.dumps(receipts_to_json(noisy.receipts))}

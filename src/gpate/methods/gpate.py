@@ -302,7 +302,7 @@ class GPATE:
             settings=fitted.settings.to_json(),
             not_for_release=gate.not_for_release,
         )
-        (folder.private / "checkpoint.safetensors").unlink(missing_ok=True)
+        folder.drop_checkpoints()
         self.run_ = folder.path
         self.settings_ = fitted.settings
         self.release_ = Release.load(folder.release)

@@ -165,7 +165,7 @@ class SecretCritic(Adversary):
         assert isinstance(plan, OneOfManyGaussian)
         return replace(first, sigma=plan.sigma)
 
-    def prepare(self, stop: Callable[[], bool]) -> None:
+    def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """The warm start: private, and resumed where it was stopped."""
         settings, ensemble = self.settings, self.school.ensemble
         local = LocalGenerators(

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from gpate.accounting.gaussian import mu_for
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import epsilon_for, mu_for
 from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive
 from gpate.methods import recipes
 from gpate.methods.adversarial import Adversarial
 from gpate.methods.dpgan import DPGAN, SampledCritic
 from gpate.methods.embedding import train_by_embedding
 from gpate.methods.gswgan import GSWGAN, SecretCritic
+from gpate.methods.journal import mu_left
 from gpate.methods.marginals import train_by_marginals
 from gpate.methods.material import Encoding
 from gpate.methods.pategan import PATEGAN, LabelledCritic
@@ -178,21 +180,66 @@ def _adversary(job: Job, settings: Adversarial) -> Adversary:
 
 def _by_embedding(job: Job) -> Fitted:
     """Records vote through public feature maps; the student matches what they said."""
-    spec = job.settings.embedding.spec_for(job.encoded.spec)
-    student, shares = train_by_embedding(
+    student, shares = _embedded(job)
+    return Fitted(student.network, student.spec, shares, job.settings)
+
+
+def _embedded(job: Job, *, reserve: float = 0.0) -> tuple[Student, np.ndarray]:
+    """A student from private embeddings, and the class shares; `reserve` of the budget is left."""
+    settings = job.settings.embedding
+    return train_by_embedding(
         job.encoded.features,
         job.encoded.labels,
-        spec=spec,
-        settings=job.settings.embedding,
+        spec=settings.spec_for(job.encoded.spec),
+        settings=settings,
         gate=job.gate,
         folder=job.folder,
         streams=job.streams,
         device=chosen_device(job.settings.speed.device),
+        reserve=reserve,
         on_progress=job.on_progress,
         on_warning=job.on_warning,
         stop=job.stop,
     )
-    return Fitted(student.network, spec, shares, job.settings)
+
+
+def _by_refinement(job: Job) -> Fitted:
+    """Records vote through feature maps first; then teachers vote on the student that came of it."""
+    settings = job.settings
+    student, shares = _embedded(job, reserve=settings.refinement.vote_share)
+    spec = student.spec
+    room = job.folder.room("votes")
+    if not room.has("settings.json"):  # planned once, from what is left before the first vote
+        counts, delta = job.folder.read_json("counts.json")["counts"], job.gate.budget.delta
+        left = Budget(epsilon=epsilon_for(mu_left(job.gate), delta=delta), delta=delta)
+        settings, warnings = recipes.scaled(settings, records=math.fsum(counts), budget=left, dims=spec.dims)
+        for warning in warnings:
+            job.on_warning(warning)
+        room.write_json("settings.json", settings.to_json())
+    settings = Settings.from_json(room.read_json("settings.json"))
+    assert settings.mechanism.teachers is not None
+    student.restart(settings.refinement.student_rate)
+    voters = Voters(
+        _material(job, settings.mechanism.teachers),
+        spec=spec,
+        settings=settings,
+        gate=job.gate,
+        streams=job.streams,
+        device=student.device,
+        warm_up=settings.refinement.warm_up,
+    )
+    train_student(
+        voters,
+        student=student,
+        gate=job.gate,
+        folder=room,
+        streams=job.streams,
+        iterations=settings.training.iterations,
+        checkpoint_seconds=settings.speed.checkpoint_seconds,
+        on_progress=job.on_progress,
+        stop=job.stop,
+    )
+    return Fitted(student.network, spec, shares, settings)
 
 
 def _by_marginals(job: Job) -> Fitted:
@@ -217,6 +264,7 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
     "votes": _by_votes,
     "embedding": _by_embedding,
     "marginals": _by_marginals,
+    "refined": _by_refinement,
     "dpgan": _by_baseline,
     "pategan": _by_baseline,
     "gswgan": _by_baseline,

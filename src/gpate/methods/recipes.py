@@ -31,6 +31,7 @@ from gpate.methods.embedding import MERF, SMALL_IMAGES, Embedding
 from gpate.methods.gswgan import GSWGAN
 from gpate.methods.marginals import Marginals
 from gpate.methods.pategan import PATEGAN
+from gpate.methods.refining import Refinement
 from gpate.private.networks import TEACHERS
 from gpate.schema import ImageSchema, TableSchema
 
@@ -132,6 +133,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "votes": ("mechanism", "training", "speed"),
     "embedding": ("embedding", "speed"),
     "marginals": ("marginals", "speed"),
+    "refined": ("mechanism", "training", "embedding", "refinement", "speed"),
     "dpgan": ("dpgan", "speed"),
     "pategan": ("pategan", "speed"),
     "gswgan": ("gswgan", "speed"),
@@ -151,6 +153,7 @@ class Settings:
         training: of votes: student and teachers.
         embedding: of embedding.
         marginals: of marginals.
+        refinement: of refined, which has those of votes and of embedding too.
         dpgan: of dpgan.
         pategan: of pategan.
         gswgan: of gswgan.
@@ -164,6 +167,7 @@ class Settings:
     training: Training = field(default_factory=Training)
     embedding: Embedding = field(default_factory=Embedding)
     marginals: Marginals = field(default_factory=Marginals)
+    refinement: Refinement = field(default_factory=Refinement)
     dpgan: DPGAN = field(default_factory=DPGAN)
     pategan: PATEGAN = field(default_factory=PATEGAN)
     gswgan: GSWGAN = field(default_factory=GSWGAN)
@@ -337,6 +341,13 @@ RECIPES: dict[str, Settings] = {
                 teacher="dcgan", teacher_batch=128, saturating=False, learning_rate=2e-4, iterations=10_000
             ),
         ),
+        Settings(
+            recipe="refined",
+            source="docs/research-log.md, section Refinement by votes",
+            method="refined",
+            mechanism=Mechanism(teachers=None, counts_epsilon=0.0),
+            training=Training(saturating=False),
+        ),
         Settings(recipe="dpgan", source="Xie et al. 2018; sizes from G-PATE appendix E", method="dpgan"),
         Settings(recipe="dpgan-large", source="after Bie, Kamath and Zhang 2023", method="dpgan", dpgan=LARGE),
         Settings(
@@ -377,11 +388,16 @@ def resolve(recipe: str, *, schema: TableSchema | ImageSchema, dataset: str | No
     if recipe == "default":
         small = isinstance(schema, ImageSchema) and min(schema.height, schema.width) < SMALL
         return RECIPES["default-small-images" if small else f"default-{kind}s"]
+    if recipe == "refined" and isinstance(schema, ImageSchema) and min(schema.height, schema.width) < SMALL:
+        return dataclasses.replace(RECIPES["refined"], embedding=SMALL_IMAGES)
     if recipe != "paper":
         named = RECIPES[recipe]
-        suits = {"default-images": "image", "default-small-images": "image", "default-tables": "table"}.get(
-            recipe, kind
-        )
+        suits = {
+            "default-images": "image",
+            "default-small-images": "image",
+            "default-tables": "table",
+            "refined": "image",
+        }.get(recipe, kind)
         if suits != kind:
             raise InvalidValue("recipe", recipe, f"for a {kind}", f"This one is for a {suits}: take `default`.")
         return named
@@ -456,6 +472,8 @@ def quick(settings: Settings) -> Settings:
         return settings.changed({"fitting.restarts": 2, "fitting.steps": 300})
     if settings.method == "embedding":
         return settings.changed(settings.embedding.quick())
+    if settings.method == "refined":
+        return settings.changed({**settings.embedding.quick(), "iterations": 20, "warm_up": 20})
     if settings.adversarial is not None:
         return settings.changed(settings.adversarial.quick())
     changes: dict[str, Any] = {
@@ -474,7 +492,7 @@ def check(settings: Settings) -> None:
         require_count("chunk", speed.chunk, 1)
     if speed.checkpoint_seconds != 0:
         require_positive("checkpoint_seconds", speed.checkpoint_seconds)
-    if settings.method != "votes":  # the others check themselves
+    if settings.method not in ("votes", "refined"):  # the others check themselves
         return
     for name, value in (("noiseless", mechanism.noiseless), ("saturating", training.saturating)):
         if not isinstance(value, bool):
@@ -489,7 +507,10 @@ def check(settings: Settings) -> None:
     require_positive("learning_rate", training.learning_rate)
     if training.iterations is not None:
         require_count("iterations", training.iterations, 1)
-    if mechanism.counts_epsilon or mechanism.teachers is None:  # their number is chosen from the counts
+    if settings.method == "refined":
+        if mechanism.counts_epsilon or mechanism.noiseless:
+            raise InvalidValue("counts_epsilon, noiseless", "given", "left out: the embedding counts, and has noise")
+    elif mechanism.counts_epsilon or mechanism.teachers is None:  # their number is chosen from the counts
         require_positive("counts_epsilon", mechanism.counts_epsilon)
     require_positive("threshold", mechanism.threshold)
     if mechanism.teachers is not None:

@@ -96,6 +96,19 @@ class RunFolder:
             )
         return folder
 
+    def room(self, name: str) -> RunFolder:
+        """The same run with a place of its own in private/, for a part that keeps its own checkpoint and journal."""
+        inner = RunFolder(self.path)
+        inner.private = self.private / name
+        with _named("The run folder"):
+            inner.private.mkdir(mode=0o700, exist_ok=True)
+        return inner
+
+    def drop_checkpoints(self) -> None:
+        """When the run is finished: they hold private state that nobody needs any more."""
+        for checkpoint in self.private.rglob("checkpoint.safetensors"):
+            checkpoint.unlink()
+
     @property
     def finished(self) -> bool:
         """Whether its release was written."""

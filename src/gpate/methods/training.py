@@ -65,13 +65,14 @@ class Adversary(ABC):
             BudgetExceeded: the run is over.
         """
 
-    def prepare(self, stop: Callable[[], bool]) -> None:
-        """What comes before the first iteration. It releases nothing.
+    def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
+        """What comes before the first iteration. It releases nothing, and leaves the student as it is.
 
         Args:
+            student: as it will begin.
             stop: asked now and then; if True, raise `Interrupted` so that it can be gone on with.
         """
-        _ = stop
+        _ = student, stop
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -112,7 +113,7 @@ def train_student(
         adversary.load_state(state)
         student.load_state(state)
     else:
-        adversary.prepare(stop)
+        adversary.prepare(student, stop)
     answers = Answers(gate, folder, used=used)
     spend = _Spend(gate)
     last_saved = began = time.monotonic()

@@ -7,7 +7,7 @@ infinite.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpate.accounting import NonPrivate
 from gpate.boundary import ABSTAIN, DPGradAgg, Gate, PlainMean, Released, Sensitive
+from gpate.methods.progress import Interrupted
 from gpate.methods.recipes import Settings
 from gpate.methods.run import Answers
 from gpate.methods.school import Material, School, build_ensemble
@@ -34,6 +35,7 @@ class Voters(Adversary):
         gate: through which the votes go.
         streams: of the run.
         device: where to compute.
+        warm_up: steps of the teachers before the first vote; nothing is released by them.
     """
 
     def __init__(
@@ -45,12 +47,13 @@ class Voters(Adversary):
         gate: Gate,
         streams: Streams,
         device: torch.device,
+        warm_up: int = 0,
     ) -> None:
         mechanism, training = settings.mechanism, settings.training
         assert mechanism.teachers is not None
         self.samples, self.saturating = mechanism.samples, training.saturating
         self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
-        self.gate, self.streams, self.device = gate, streams, device
+        self.gate, self.streams, self.device, self.warm_up = gate, streams, device, warm_up
         ensemble = build_ensemble(
             spec,
             teachers=mechanism.teachers,
@@ -62,6 +65,15 @@ class Voters(Adversary):
             chunk=settings.speed.chunk,
         )
         self.school = School(material, ensemble, batch=training.teacher_batch, streams=streams)
+
+    def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
+        """Steps before the first vote. Repeated if they are interrupted: they cost time only."""
+        for step in range(-self.warm_up, 0):
+            self.school.learn(step, student)
+            if stop():
+                raise Interrupted(
+                    "Stopped while the teachers warmed up. Mend: `gpate fit --resume` does that part again."
+                )
 
     def turn(self, t: int, student: Student, answers: Answers) -> Turn:
         """Every teacher takes a step; the student proposes; the teachers decide."""

@@ -61,6 +61,7 @@ class Student:
         initialise(self.network, init)
         self.network.to(self.device).train()
         self.restart(learning_rate)
+        self.finished = False
         self.shares = (
             np.full(spec.classes, 1 / spec.classes) if shares is None else np.asarray(shares, dtype=np.float64)
         )
@@ -83,8 +84,10 @@ class Student:
         return torch.multinomial(weights, count, replacement=True, generator=stream).to(self.device)
 
     def propose(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Records in training mode, with gradients: G(z_1) ... G(z_m) of Algorithm 1."""
-        self.network.train()
+        """Records with gradients, G(z_1) ... G(z_m) of Algorithm 1. Until the student is finished in training mode,
+        normalised over themselves; then with the statistics that it has.
+        """
+        self.network.train(not self.finished)
         records: Tensor = self.network(z, labels)
         return records
 
@@ -106,6 +109,7 @@ class Student:
         """Sets the normalisation statistics from fresh latents, ready for sampling. Post-processing: costs nothing."""
         self.network.load_state_dict({**self.network.state_dict(), **self._statistics(stream)})
         self.network.eval()
+        self.finished = True
 
     def _statistics(self, stream: torch.Generator) -> dict[str, Tensor]:
         """Normalisation buffers of one large batch of the student's own records."""
