@@ -85,12 +85,12 @@ class TableView:
         self.group_sizes: tuple[int, ...] = ()
 
     def group(self, most: int) -> None:
-        """Divides the cells of each column into groups, at most so many, of about equal roots of mass.
+        """Divides the cells of each column into groups, at most so many, of about equal cube roots of mass.
 
-        Roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
+        Cube roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
         """
         self.groups = tuple(
-            grouped(np.sqrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
+            grouped(np.cbrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
             for column, mass in zip(self.cells.columns, self.pooled, strict=True)
         )
         self.group_sizes = tuple(int(group.max()) + 1 for group in self.groups)
