@@ -245,6 +245,18 @@ def test_columns_that_the_schema_already_resolves_are_not_asked_about(tmp_path: 
         assert not any(entry.purpose.startswith("bins") for entry in gate.ledger.entries)
 
 
+def test_a_crowded_column_is_warned_about_where_bins_are_the_schemas(tmp_path: Path) -> None:
+    for chosen, wide, words in ((PLAIN, True, ["pay"]), (PLAIN, False, []), (WIDE, True, [])):
+        schema, frame = incomes()
+        if not wide:
+            frame["pay"] = np.random.default_rng(0).uniform(0, 1e9, len(frame))
+        folder, warnings = RunFolder.create(tmp_path / f"run-{chosen.bins}-{wide}"), list[str]()
+        with Gate.create(folder.ledger, Budget(epsilon=5.0, delta=1e-5), FastNoise(0)) as gate:
+            train(folder, gate, schema, frame, chosen, on_warning=warnings.append)
+        found = [warning for warning in warnings if "declared bounds" in warning]
+        assert [name for warning in found for name in ("pay", "age") if f" {name} " in warning] == words
+
+
 def test_another_word_for_bins_is_refused() -> None:
     with pytest.raises(InvalidValue, match="bins"):
         Marginals(bins="guess")

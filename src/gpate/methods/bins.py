@@ -14,7 +14,7 @@ of the share goes to the tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -49,6 +49,26 @@ def to_ask(schema: TableSchema, cells: TableCells) -> dict[int, Bounded]:
             each = isinstance(column, Integer) and len(cells.columns[j].edges) - 1 == upper - lower + 1
             if not each:
                 found[j] = column
+    return found
+
+
+def crowded_columns(
+    columns: Mapping[int, Bounded], cells: TableCells, tables: Sequence[Floats], spread: float
+) -> list[str]:
+    """The names of those with a crowded cell, by released one-way tables [classes, cells]: post-processing.
+
+    Args:
+        columns: from `to_ask`.
+        cells: that the tables are on.
+        tables: of all columns, with noise.
+        spread: the noise's standard deviation.
+    """
+    found = []
+    for j, column in columns.items():
+        edges = cells.columns[j].edges
+        counts = tables[j].sum(0)[: len(edges) - 1]
+        if crowded(column, edges, counts, spread * len(tables[j]) ** 0.5).any():
+            found.append(column.name)
     return found
 
 

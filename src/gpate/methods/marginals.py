@@ -22,7 +22,6 @@ works on released tables.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -39,11 +38,11 @@ from gpate.boundary import Distances, Gate, Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.marginals import TableCells
-from gpate.methods.bins import ROUNDS, find_bins, round_name, to_ask
+from gpate.methods.bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
 from gpate.methods.journal import Journal, Noisy, joined
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
-from gpate.methods.table_view import Pairs, RareClass, TableView
+from gpate.methods.table_view import Pairs, RareClass, TableView, divided
 from gpate.schema import TableSchema
 from gpate.streams import Streams
 from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
@@ -192,8 +191,8 @@ def train_by_marginals(
     """
     classes = max(1, len(schema.classes))
     cells = TableCells(schema, resolution=settings.resolution)
-    columns, numbers = len(cells.columns), to_ask(schema, cells) if settings.bins == "quantiles" else {}
-    rounds = ROUNDS if numbers else 0
+    columns, numbers = len(cells.columns), to_ask(schema, cells)
+    rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
     journal = Journal(gate, folder, settings.shares(columns, rounds=rounds), stop=stop)
 
     counts = _ask_counts(journal, labels, classes)
@@ -201,7 +200,7 @@ def train_by_marginals(
     largest = float(counts.tables.value[0].max())
     crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
     journal.shares = settings.shares(columns, crude=crude, rounds=rounds)
-    if numbers:
+    if rounds:
         cells, rounds = find_bins(journal, features, cells, numbers, resolution=settings.resolution)
         journal.shares = settings.shares(columns, crude=crude, rounds=rounds)  # rounds not needed go to the tables
     records = _Private(features=features, codes=cells.codes(features), labels=labels)
@@ -210,6 +209,11 @@ def train_by_marginals(
     clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude, rounds=rounds)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, on_warning)
+    if settings.bins == "schema" and (names := crowded_columns(numbers, cells, view.tables, view.spread)):
+        on_warning(
+            f"Most values of {', '.join(names)} lie in a small part of the declared bounds, and will be spread evenly over it. "
+            "Mend: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
+        )
     pairs = _choose_pairs(journal, records, view, settings)
     twoway, rares = _ask_twoway(journal, records, view, pairs)
 
@@ -290,12 +294,6 @@ def _ask_twoway(
         for one, noisy in zip(rares, answer[1:], strict=True):
             one.learn(part, noisy)
     return joined(found), rares
-
-
-def divided(pairs: Pairs, shares: Sequence[float]) -> list[Pairs]:
-    """Pairs in runs as long as the shares say: at equal noise per count a run of twice the length costs twice as much."""
-    ends = np.rint(np.cumsum([0.0, *shares]) / math.fsum(shares) * len(pairs)).astype(int)
-    return [pairs[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _all(labels: Tensor, rows: Tensor) -> Sensitive[Grouped]:
