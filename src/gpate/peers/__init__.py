@@ -3,7 +3,7 @@
 Their pins do not fit ours (dpmm wants numpy 1.26.4, pandas 2.1.0 and opendp 0.12.1), so none of them can be a dependency, not
 even an optional one. Each runs in a process and an environment of its own; files go in and come out:
 
-    python -m venv dpmm && dpmm/bin/pip install torch dpmm pyarrow
+    python -m venv dpmm && dpmm/bin/pip install torch dpmm 'pyarrow<20'
     export GPATE_DPMM_PYTHON=$PWD/dpmm/bin/python
 
     >>> sorted(PEERS)

@@ -75,7 +75,7 @@ class Peer:
         return Path(found).absolute()  # not resolved: a virtual environment is known by the link
 
 
-_DPMM = "python3.11 -m venv dpmm && dpmm/bin/pip install torch dpmm pyarrow"
+_DPMM = "python3.11 -m venv dpmm && dpmm/bin/pip install torch dpmm 'pyarrow<20'"
 _SMARTNOISE = "python3.11 -m venv smartnoise && smartnoise/bin/pip install smartnoise-synth pyarrow packaging"
 
 PEERS = {
