@@ -201,3 +201,19 @@ class OutputExists(ReleaseError, FileExistsError):
 
 class OutputFailed(ReleaseError):
     """Synthetic records could not be written, for want of room or for another reason; what was begun is removed."""
+
+
+class PeerError(GpateError):
+    """Base of what can go wrong with another synthesizer that is run beside ours."""
+
+
+class PeerMissing(PeerError):
+    """It is not installed, or its Python was not named."""
+
+
+class PeerFailed(PeerError):
+    """It ended without a table that fits the schema. What it printed may quote records, so no message holds it."""
+
+
+class PeerTooSlow(PeerError):
+    """It was stopped at its time limit."""

@@ -22,8 +22,9 @@ from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, Nois
 from gpate.boundary.types import opened
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.methods.journal import Journal, mu_left
-from gpate.methods.marginals import RARE_PARTS, Marginals, divided, train_by_marginals
+from gpate.methods.marginals import RARE_PARTS, Marginals, train_by_marginals
 from gpate.methods.run import RunFolder
+from gpate.methods.table_view import divided
 from gpate.methods.training import Interrupted
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec

@@ -92,6 +92,38 @@ def test_the_fit_stops_where_only_noise_is_left() -> None:
     assert max(steps, default=0) < 50
 
 
+def _loss(known: Measured, weights: torch.Tensor, tables: torch.Tensor) -> float:
+    return float(_Distance(known, 1)(tables.clamp_min(1e-20).log(), weights.clamp_min(1e-20).log())[0])
+
+
+def test_starts_that_miss_the_noise_are_joined_and_fit_better_at_the_same_number_of_components() -> None:
+    """One component has independent columns; four starts of one, fitted on as a mixture of four, reach the noise."""
+    known, _ = measured(noise=2.0, sizes=np.array([9000.0, 4000.0]))
+    losses = []
+    for apart in (0.25, 0.999):
+        fitting = Fitting(components=1, restarts=4, steps=600, apart=apart)
+        weights, tables = fit_tables(known, fitting, stream=Streams(0).torch("start"))
+        assert weights.shape == (2, 4)
+        assert torch.allclose(weights.sum(1), torch.ones(2), atol=1e-5)
+        losses.append(_loss(known, weights, tables))
+    assert losses[0] < 1.1
+    assert losses[1] > 1000
+
+
+def test_starts_that_reach_the_noise_stay_apart() -> None:
+    known, _ = measured(noise=300.0, sizes=np.array([9000.0, 4000.0]))
+    found = [
+        fit_tables(
+            known,
+            Fitting(components=4, restarts=3, steps=1000, apart=apart, target=1.5),
+            stream=Streams(0).torch("start"),
+        )
+        for apart in (0.25, 0.999)
+    ]
+    assert torch.equal(found[0][1], found[1][1])
+    assert torch.allclose(found[0][0].view(2, 3, 4).sum(2), torch.full((2, 3), 1 / 3))
+
+
 def test_loss_and_gradient_in_closed_form_are_those_of_the_definition() -> None:
     """Against autograd on the slow formula, for two starts of two classes; a pair is left out."""
     known, _ = measured(50.0, np.array([900.0, 300.0]))

@@ -12,7 +12,8 @@ mass lies) chooses the groups of the second: post-processing, so it is free. `gp
 and noises.
 
 Cells come from the schema alone: a category each; a whole number each where there are few; else equal steps between the
-declared bounds on the declared scale. A missing value is a cell of its own, the last.
+declared bounds on the declared scale; or from a release of their own (`gpate.features.bins`). A missing value is a cell of
+its own, the last.
 
     >>> from gpate.schema import Schema
     >>> columns = {"age": {"type": "integer", "bounds": [0, 2], "missing": True}, "pay": {"type": "numeric", "bounds": [0, 1]}}
@@ -27,7 +28,9 @@ declared bounds on the declared scale. A missing value is a cell of its own, the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -53,7 +56,8 @@ class ColumnCells:
         start: its first slot.
         cells: how many, the missing one included.
         missing: whether the last cell stands for a missing value.
-        edges: of a number's cells, from 0 to 1; empty for others.
+        edges: of a number's cells, rising; empty for others. The schema's run from 0 to 1. Where they end before, values
+            beyond fall into the outermost cells.
     """
 
     name: str
@@ -103,6 +107,16 @@ class TableCells:
         self.columns = tuple(_cells(column, first[column.name], resolution) for column in schema.features)
         self.sizes = tuple(column.cells for column in self.columns)
         self.width = codec.width
+
+    def with_edges(self, edges: Mapping[int, tuple[float, ...]]) -> TableCells:
+        """The same with other cells of some numbers, by their place in `columns`."""
+        other = copy(self)
+        other.columns = tuple(
+            replace(column, edges=edges[j], cells=len(edges[j]) - 1 + column.missing) if j in edges else column
+            for j, column in enumerate(self.columns)
+        )
+        other.sizes = tuple(column.cells for column in other.columns)
+        return other
 
     def codes(self, features: Tensor) -> Tensor:
         """Encoded rows [records, width] -> cells, int64 [records, columns]."""

@@ -9,7 +9,7 @@ one asked again, then share what is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,14 @@ class Noisy:
 
     tables: Released[list[Floats]]
     spread: float
+
+
+def joined(parts: Sequence[Noisy]) -> Noisy:
+    """Tables of several parts as one list; each part's spread is nearly the same, and the largest is taken."""
+    released = parts[0].tables
+    for part in parts[1:]:
+        released = released.with_(part.tables, lambda first, second: [*first, *second])
+    return Noisy(tables=released, spread=max(part.spread for part in parts))
 
 
 class Journal:

@@ -1,7 +1,8 @@
 """Synthetic tables from low-order tables: a few noisy tables through the gate, and a mixture fitted to them.
 
     counts      one count per class                                                   share of mu^2: counts_share
-    one-way     (column, label) on the cells of the schema                            oneway_share or crude_share
+    bins        cells of numbers, if asked for: counts on the schema's cells, finer where crowded        bins_share
+    one-way     (column, label) on these cells                                        oneway_share or crude_share
     groups      of cells, from the released one-way tables                                                   free
     pairs       where there are too many: how far each is from independence, the farthest chosen  selection_share
     two-way     (column, column, label) on groups                                                        the rest
@@ -21,7 +22,6 @@ works on released tables.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -38,10 +38,11 @@ from gpate.boundary import Distances, Gate, Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.marginals import TableCells
-from gpate.methods.journal import Journal, Noisy
+from gpate.methods.bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
+from gpate.methods.journal import Journal, Noisy, joined
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
-from gpate.methods.table_view import Pairs, RareClass, TableView
+from gpate.methods.table_view import Pairs, RareClass, TableView, divided
 from gpate.schema import TableSchema
 from gpate.streams import Streams
 from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
@@ -51,6 +52,8 @@ Floats = NDArray[np.float64]
 
 CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
+
+BINS = ("schema", "quantiles")
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
 """How the two-way share is divided where there is a rare class."""
@@ -65,6 +68,9 @@ class Marginals:
         oneway_share: of mu^2, for the one-way tables; two-way tables get the rest.
         crude_share: instead, where two-way tables could not tell `CRUDE` groups of a column apart.
         selection_share: of mu^2, for choosing pairs where there are too many.
+        bins: where the cells of numbers come from: `schema`, equal steps between the declared bounds, or `quantiles`, a release of
+            its own that divides crowded cells (`gpate.methods.bins`).
+        bins_share: of mu^2, for that release; most of it comes back if no cell is crowded.
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
         groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
@@ -83,6 +89,8 @@ class Marginals:
     oneway_share: float = 0.24
     crude_share: float = 0.55
     selection_share: float = 0.05
+    bins: str = "schema"
+    bins_share: float = 0.03
     most_pairs: int = 500
     resolution: int = 64
     groups: int = 16
@@ -97,9 +105,12 @@ class Marginals:
     def __post_init__(self) -> None:
         if not isinstance(self.fitting, Fitting):
             object.__setattr__(self, "fitting", Fitting(**self.fitting))
-        for name in ("counts_share", "oneway_share", "crude_share", "selection_share"):
+        for name in ("counts_share", "oneway_share", "crude_share", "selection_share", "bins_share"):
             require_probability(name, getattr(self, name))
+        if self.bins not in BINS:
+            raise InvalidValue("bins", self.bins, f"one of {', '.join(BINS)}")
         taken = self.counts_share + max(self.oneway_share, self.crude_share) + self.selection_share
+        taken += self.bins_share if self.bins == "quantiles" else 0.0
         if taken >= 1:
             raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
         if self.outside_share:
@@ -111,10 +122,11 @@ class Marginals:
         require_positive("clear", self.clear)
         require_positive("work", self.work)
 
-    def shares(self, columns: int, *, crude: bool = False) -> dict[str, float]:
-        """Of mu^2, of every release of a table with so many columns; they sum to 1."""
+    def shares(self, columns: int, *, crude: bool = False, rounds: int = 0) -> dict[str, float]:
+        """Of mu^2, of every release of a table with so many columns and rounds of bins; they sum to 1."""
         pairs = columns * (columns - 1) // 2
         wanted = {"class counts": self.counts_share}
+        wanted |= {round_name(1 + i): self.bins_share / ROUNDS for i in range(rounds)}
         if columns:
             wanted["one-way tables"] = self.crude_share if crude else self.oneway_share
         if pairs > self.most_pairs:
@@ -124,7 +136,7 @@ class Marginals:
         whole = math.fsum(wanted.values())
         return {name: share / whole for name, share in wanted.items()}
 
-    def clear_groups(self, records: float, mu: float, columns: int, *, crude: bool = False) -> float:
+    def clear_groups(self, records: float, mu: float, columns: int, *, crude: bool = False, rounds: int = 0) -> float:
         """Into how many groups two-way tables of a class could divide a column, so that an average cell is clear of noise.
 
         A count has noise sqrt(tables / share) / mu, and the average cell of g groups records / g^2.
@@ -133,7 +145,7 @@ class Marginals:
         if not pairs:
             return math.inf
         tables = pairs if pairs <= self.most_pairs else 2 * columns
-        noise = math.sqrt(tables / self.shares(columns, crude=crude)["two-way tables"]) / mu
+        noise = math.sqrt(tables / self.shares(columns, crude=crude, rounds=rounds)["two-way tables"]) / mu
         return math.sqrt(records / (self.clear * noise))
 
     def to_json(self) -> dict[str, Any]:
@@ -179,20 +191,29 @@ def train_by_marginals(
     """
     classes = max(1, len(schema.classes))
     cells = TableCells(schema, resolution=settings.resolution)
-    records = _Private(features=features, codes=cells.codes(features), labels=labels)
-    columns = len(cells.columns)
-    journal = Journal(gate, folder, settings.shares(columns), stop=stop)
+    columns, numbers = len(cells.columns), to_ask(schema, cells)
+    rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
+    journal = Journal(gate, folder, settings.shares(columns, rounds=rounds), stop=stop)
 
-    counts = _ask_counts(journal, records, classes)
+    counts = _ask_counts(journal, labels, classes)
     mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
     largest = float(counts.tables.value[0].max())
-    crude = settings.clear_groups(max(largest, 1.0), mu, columns) < CRUDE
-    journal.shares = settings.shares(columns, crude=crude)
+    crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
+    journal.shares = settings.shares(columns, crude=crude, rounds=rounds)
+    if rounds:
+        cells, rounds = find_bins(journal, features, cells, numbers, resolution=settings.resolution)
+        journal.shares = settings.shares(columns, crude=crude, rounds=rounds)  # rounds not needed go to the tables
+    records = _Private(features=features, codes=cells.codes(features), labels=labels)
     oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
     view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
-    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude)
+    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude, rounds=rounds)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, on_warning)
+    if settings.bins == "schema" and (names := crowded_columns(numbers, cells, view.tables, view.spread)):
+        on_warning(
+            f"Most values of {', '.join(names)} lie in a small part of the declared bounds, and will be spread evenly over it. "
+            "Mend: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
+        )
     pairs = _choose_pairs(journal, records, view, settings)
     twoway, rares = _ask_twoway(journal, records, view, pairs)
 
@@ -208,9 +229,9 @@ def train_by_marginals(
 # --- releases ---------------------------------------------------------------------------------------------------------
 
 
-def _ask_counts(journal: Journal, records: _Private, classes: int) -> Noisy:
+def _ask_counts(journal: Journal, labels: Tensor, classes: int) -> Noisy:
     block = Tables(sizes=(classes,), tables=((0,),))
-    return journal.ask("class counts", lambda _: (block,), lambda _: _all(records.labels, records.labels[:, None]))[0]
+    return journal.ask("class counts", lambda _: (block,), lambda _: _all(labels, labels[:, None]))[0]
 
 
 def _ask_oneway(journal: Journal, records: _Private, classes: int, sizes: tuple[int, ...]) -> Noisy:
@@ -273,20 +294,6 @@ def _ask_twoway(
         for one, noisy in zip(rares, answer[1:], strict=True):
             one.learn(part, noisy)
     return joined(found), rares
-
-
-def divided(pairs: Pairs, shares: Sequence[float]) -> list[Pairs]:
-    """Pairs in runs as long as the shares say: at equal noise per count a run of twice the length costs twice as much."""
-    ends = np.rint(np.cumsum([0.0, *shares]) / math.fsum(shares) * len(pairs)).astype(int)
-    return [pairs[a:b] for a, b in itertools.pairwise(ends)]
-
-
-def joined(parts: Sequence[Noisy]) -> Noisy:
-    """Tables of several parts as one list; each part's spread is nearly the same, and the largest is taken."""
-    released = parts[0].tables
-    for part in parts[1:]:
-        released = released.with_(part.tables, lambda first, second: [*first, *second])
-    return Noisy(tables=released, spread=max(part.spread for part in parts))
 
 
 def _all(labels: Tensor, rows: Tensor) -> Sensitive[Grouped]:

@@ -6,6 +6,9 @@ numbers of the common classes lie.
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,12 +88,12 @@ class TableView:
         self.group_sizes: tuple[int, ...] = ()
 
     def group(self, most: int) -> None:
-        """Divides the cells of each column into groups, at most so many, of about equal roots of mass.
+        """Divides the cells of each column into groups, at most so many, of about equal cube roots of mass.
 
-        Roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
+        Cube roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
         """
         self.groups = tuple(
-            grouped(np.sqrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
+            grouped(np.cbrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
             for column, mass in zip(self.cells.columns, self.pooled, strict=True)
         )
         self.group_sizes = tuple(int(group.max()) + 1 for group in self.groups)
@@ -177,6 +180,12 @@ class TableView:
                     share[own] = shares_near(table[label, own], pooled, self.spread)
             parts.append(share)
         return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def divided(pairs: Pairs, shares: Sequence[float]) -> list[Pairs]:
+    """Pairs in runs as long as the shares say: at equal noise per count a run of twice the length costs twice as much."""
+    ends = np.rint(np.cumsum([0.0, *shares]) / math.fsum(shares) * len(pairs)).astype(int)
+    return [pairs[a:b] for a, b in itertools.pairwise(ends)]
 
 
 class RareClass:

@@ -10,10 +10,15 @@ so the fit needs no sampling and no network: Adam on the squared distance, weigh
 
 At the truth that is 1 in expectation. Below 1 the noise itself is learnt, so the fit **stops when it reaches 1**. Random
 starts differ where the tables do not say; all of them are pooled as one mixture. Only released tables come in.
+
+Where there is much more signal than noise, K components are too few to reach 1. So after some steps **the starts that have not
+reached it are joined**: R starts of K components are one mixture of R K, which is fitted on as a whole at the same cost per
+step. Noise decides: the noisier the tables, the sooner a start is done, and the more it is an average of several.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -24,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.errors import require_count, require_positive
+from gpate.errors import require_count, require_positive, require_probability
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,6 +83,7 @@ class Fitting:
         components: K, of one start.
         restarts: random starts, pooled.
         steps: at most this many, of Adam.
+        apart: of the steps, that starts are fitted apart from each other.
         learning_rate: Adam's; falls to a twentieth along half a cosine.
         target: the loss per cell at which a start stops.
         spread: of the random starts, in log probabilities.
@@ -86,6 +92,7 @@ class Fitting:
     components: int = 128
     restarts: int = 8
     steps: int = 1000
+    apart: float = 0.25
     learning_rate: float = 0.05
     target: float = 1.0
     spread: float = 0.8
@@ -93,8 +100,13 @@ class Fitting:
     def __post_init__(self) -> None:
         for name in ("components", "restarts", "steps"):
             require_count(name, getattr(self, name), 1)
+        require_probability("apart", self.apart)
         for name in ("learning_rate", "target", "spread"):
             require_positive(name, getattr(self, name))
+
+    def rate(self, step: int) -> float:
+        """Adam's learning rate."""
+        return self.learning_rate * (0.05 + 0.95 * (1 + math.cos(math.pi * step / self.steps)) / 2)
 
 
 def fit_tables(
@@ -115,28 +127,54 @@ def fit_tables(
     classes = len(measured.sizes)
     if not measured.groups:
         return torch.ones(classes, 1), torch.zeros(classes, 1, 0)
-    distance = _Distance(measured, fitting.restarts)
     shape = (fitting.restarts, classes, fitting.components, sum(measured.group_sizes))
+    distance = _Distance(measured, fitting.restarts)
     logits = distance.starts(torch.randn(shape, generator=stream) * fitting.spread).flatten(0, 1)
     mixing = torch.zeros(shape[0] * classes, fitting.components)
-    optimiser = torch.optim.Adam([logits, mixing], lr=fitting.learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, fitting.steps, fitting.learning_rate / 20)
-    found = [torch.zeros(shape[:3]), torch.zeros(shape)]
-    running = torch.ones(fitting.restarts, dtype=torch.bool)
-    for step in range(fitting.steps):
+    first = round(fitting.apart * fitting.steps) if fitting.restarts > 1 else 0
+    pi, p, done = _descended(distance, logits, mixing, fitting, range(first), after_step)
+    found = [_joined(pi[done], p[done])] if done.any() else []
+    if not done.all():
+        weights, tables = _joined(pi[~done], p[~done])
+        share = weights.sum(1, keepdim=True)
+        logits, mixing = (part.log().clamp_(-_LARGEST, _LARGEST) for part in (tables, weights / share))
+        pi, p, _ = _descended(_Distance(measured, 1), logits, mixing, fitting, range(first, fitting.steps), after_step)
+        found.append((pi[0] * share, p[0]))
+    weights, tables = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return weights / fitting.restarts, tables
+
+
+def _joined(pi: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Several starts as one mixture, whose weights sum to their number: [classes, R K] and [classes, R K, groups]."""
+    return pi.transpose(0, 1).flatten(1, 2), p.transpose(0, 1).flatten(1, 2)
+
+
+def _descended(
+    distance: _Distance,
+    logits: Tensor,
+    mixing: Tensor,
+    fitting: Fitting,
+    steps: range,
+    after_step: Callable[[int], None],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each start pi [R, classes, K] and P [R, classes, K, groups] where it stopped, and whether it reached the target [R]."""
+    shape = (distance.restarts, -1, *logits.shape[1:])
+    optimiser = torch.optim.Adam([logits, mixing])
+    running = torch.ones(distance.restarts, dtype=torch.bool)
+    found = [torch.zeros_like(mixing).view(shape[:3]), torch.zeros_like(logits).view(shape)]
+    for step in (*steps, None):
         losses, pi, p, mixing.grad, logits.grad = distance(logits, mixing)
         for kept, now in zip(found, (pi, p), strict=True):
             kept[running] = now.view_as(kept)[running]
         running &= losses > fitting.target
-        if not running.any():
+        if step is None or not running.any():
             break
+        optimiser.param_groups[0]["lr"] = fitting.rate(step)
         optimiser.step()
-        schedule.step()
         logits.clamp_(-_LARGEST, _LARGEST)
         if step % 50 == 0:
             after_step(step)
-    weights, tables = (kept.transpose(0, 1).flatten(1, 2) for kept in found)
-    return weights / fitting.restarts, tables
+    return found[0], found[1], ~running
 
 
 _LARGEST = 40.0
