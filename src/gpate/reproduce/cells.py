@@ -21,12 +21,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from gpate.datasets import DATASETS
-from gpate.errors import InvalidValue
+from gpate.errors import InvalidValue, PeerMissing
 from gpate.reproduce.paper import TABLES, PaperTable
 
 Kind = Literal["published", "default"]
 KINDS: tuple[Kind, ...] = ("published", "default")
-Task = Literal["fit", "accounting", "agreement"]
+Task = Literal["fit", "accounting", "agreement", "peer"]
 
 DELTA = 1e-5
 _ACCOUNTANT = ("accountant", "rdp-paper")
@@ -40,11 +40,13 @@ class System:
         title: as the paper writes it.
         recipe: of the kind `published`.
         private: whether it has an epsilon.
+        peer: whether it is somebody else's program (`gpate.peers`); its recipe is then its name there.
     """
 
     title: str
     recipe: str
     private: bool = True
+    peer: bool = False
 
 
 SYSTEMS: dict[str, System] = {
@@ -57,6 +59,11 @@ SYSTEMS: dict[str, System] = {
     "gswgan": System(title="GS-WGAN", recipe="gswgan"),
     "dpmerf": System(title="DP-MERF", recipe="dpmerf"),
     "g-pate": System(title="G-PATE", recipe="paper"),
+    "dpmm-privbayes": System(title="dpmm, PrivBayes", recipe="dpmm-privbayes", peer=True),
+    "dpmm-mst": System(title="dpmm, MST", recipe="dpmm-mst", peer=True),
+    "dpmm-aim": System(title="dpmm, AIM", recipe="dpmm-aim", peer=True),
+    "smartnoise-mst": System(title="SmartNoise, MST", recipe="smartnoise-mst", peer=True),
+    "smartnoise-pategan": System(title="SmartNoise, PATE-GAN", recipe="smartnoise-pategan", peer=True),
 }
 
 
@@ -112,6 +119,7 @@ METRICS: dict[str, Metric] = {
         title="s an iteration", score="seconds_per_iteration", decimals=3, larger_is_better=False
     ),
     "iterations": Metric(title="iterations", score="iterations", decimals=0, larger_is_better=None),
+    "fit-seconds": Metric(title="s to fit", score="fit_seconds", decimals=1, larger_is_better=False),
     "hours": Metric(title="hours in all", score="hours", decimals=3, larger_is_better=False),
 }
 
@@ -139,7 +147,8 @@ class Fit:
         epsilon: the budget; infinite without privacy.
         delta: of the budget.
         changes: to the recipe's settings, by name.
-        task: `fit` it and judge what it makes; or only its `accounting`, or the `agreement` of its teachers.
+        task: `fit` it and judge what it makes; or only its `accounting`, or the `agreement` of its teachers; or fit and
+            judge a `peer`, whose name is then the recipe.
     """
 
     recipe: str
@@ -195,11 +204,16 @@ class Cell:
         if self.system == "real":
             return Fit(recipe="default", dataset=self.dataset, epsilon=1.0) if kind == "default" else None
         if self.system != "g-pate":
-            recipe = SYSTEMS[self.system].recipe
-            fit = Fit(recipe=recipe, dataset=self.dataset, epsilon=self.epsilon, task=task)
+            system = SYSTEMS[self.system]
+            fit = Fit(
+                recipe=system.recipe,
+                dataset=self.dataset,
+                epsilon=self.epsilon,
+                task="peer" if system.peer else task,
+            )
             return fit if kind == "published" else None
         if kind == "published":
-            if self.table == "beyond":  # the paper's numbers are not for this data set
+            if self.table in ("beyond", "peers"):  # the paper's numbers are not for this data set
                 return None
             changes = (_ACCOUNTANT, *_changes(self.setting, self.dataset, self.epsilon))
             return Fit(recipe="paper", dataset=self.dataset, epsilon=self.epsilon, changes=changes, task=task)
@@ -306,6 +320,15 @@ def unavailable(fit: Fit) -> str | None:
     from gpate.datasets.files import find
     from gpate.methods.recipes import RECIPES
 
+    if fit.task == "peer":
+        from gpate.peers import PEERS
+
+        peer = PEERS[fit.recipe]
+        try:
+            peer.python()
+        except PeerMissing:
+            return f"{peer.package} is not here: docs/evaluation.md, section Peers; then set {peer.variable}"
+        return None
     if fit.recipe not in ("default", *RECIPES):
         return f"this version has no recipe {fit.recipe}"
     if fit.dataset.startswith("celeba") and fit.task != "accounting":

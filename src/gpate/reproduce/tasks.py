@@ -30,6 +30,9 @@ NOISE = "fast"
 SAMPLES = 8
 """Images of each class that are kept to be looked at."""
 
+PEER_SECONDS = 1800.0
+"""After which a peer is stopped."""
+
 _EVALUATION_SEEDS = (0,)
 """One synthetic set and one classifier of each kind for a fit: what varies between results is the fit's seed."""
 
@@ -125,7 +128,7 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
     seconds = time.perf_counter() - began
     figures: dict[str, float] = {"iterations": iterations} if iterations else {}
     if not resumed:  # what an interrupted run took is not known
-        figures["hours"] = seconds / 3600
+        figures |= {"hours": seconds / 3600, "fit_seconds": seconds}
         if iterations:
             figures["seconds_per_iteration"] = seconds / iterations
     kept = {"seconds": {} if resumed else {"fit": round(seconds, 3)}, "figures": figures, "warnings": warnings}
@@ -206,10 +209,58 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
     )
 
 
+def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
+    """Somebody else's synthesizer, judged as ours are. It cannot be resumed, and starts anew."""
+    from gpate.evaluation.evaluate import evaluate_records
+    from gpate.peers import PEERS, run_peer
+    from gpate.schema import Schema, TableSchema
+
+    fit = unit.fit
+    train, test, data = _benchmark(fit.dataset)
+    schema = Schema.load(DATASETS[fit.dataset].schema_path)
+    assert isinstance(schema, TableSchema)
+    listeners.on_stage("fitting")
+    made = run_peer(
+        PEERS[fit.recipe],
+        train,
+        schema=schema,
+        epsilon=fit.epsilon,
+        delta=fit.delta,
+        seed=unit.seed,
+        seconds=PEER_SECONDS,
+    )
+    listeners.on_stage("judging")
+    began = time.perf_counter()
+    found = evaluate_records(
+        lambda _: made.records,
+        train=train,
+        test=test,
+        schema=schema,
+        dataset=fit.dataset,
+        subject=fit.recipe,
+        generator_seeds=_EVALUATION_SEEDS,
+        classifier_seeds=_EVALUATION_SEEDS,
+        quick=unit.quick,
+        cache=place.cache,
+    )
+    judged = round(time.perf_counter() - began, 3)
+    return _record(
+        unit,
+        place,
+        settings={**made.settings, "version": made.version},
+        privacy={"epsilon": fit.epsilon, "delta": fit.delta, "not_for_release": ["the claim is the peer's own"]},
+        data=data,
+        seconds={"fit": made.fit_seconds, "sample": made.sample_seconds, "evaluate": judged},
+        figures={"fit_seconds": made.fit_seconds},
+        evaluation=found.to_json(),
+    )
+
+
 TASKS: dict[str, Callable[[Unit, Place, Path, Listeners], Record]] = {
     "fit": _fit_and_judge,
     "accounting": _accounting,
     "agreement": _agreement,
+    "peer": _peer,
 }
 
 

@@ -103,5 +103,7 @@ def resolved(unit: Unit) -> Settings:
 
 def asked(unit: Unit) -> dict[str, Any]:
     """The same as plain data, without what changes speed only: a result of other settings is another result."""
+    if unit.fit.task == "peer":  # it chooses for itself
+        return {"peer": unit.fit.recipe}
     plain = json.loads(json.dumps(resolved(unit).to_json()))
     return {name: value for name, value in plain.items() if name not in ("speed", "source", "recipe")}

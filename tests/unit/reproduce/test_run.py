@@ -7,15 +7,21 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from gpate.datasets import DATASETS
 from gpate.errors import DataNotFound
 from gpate.methods.progress import Interrupted
+from gpate.peers import PEERS, Peer, PeerRun
 from gpate.reproduce import store
 from gpate.reproduce.cells import Fit, select
 from gpate.reproduce.run import run
-from gpate.reproduce.units import Listeners, Unit, units_of
+from gpate.reproduce.units import Listeners, Place, Unit, units_of
+from gpate.schema import Schema, TableSchema
+from gpate.schema.codec import TableCodec
 from tests.unit.reproduce import crash
 
 
@@ -167,3 +173,45 @@ def test_agreement_is_told_apart_from_the_budget(tmp_path: Path) -> None:
     assert (record.privacy["epsilon"], record.evaluation) == (float("inf"), None)
     assert record.privacy["not_for_release"]
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_peer_is_judged_as_ours_and_is_told_apart_when_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in that gives back what it was given: no network, no peer, no benchmark."""
+    schema = Schema.load(DATASETS["adult"].schema_path)
+    assert isinstance(schema, TableSchema)
+    codec, stream = TableCodec(schema), torch.Generator().manual_seed(0)
+    train, test = (
+        codec.decode(
+            torch.rand(200, codec.width, generator=stream), torch.arange(200) % len(schema.classes), generator=stream
+        )
+        for _ in range(2)
+    )
+    unit = Unit(fit=Fit(recipe="dpmm-aim", dataset="adult", epsilon=1.0, task="peer"), seed=3, quick=True)
+    monkeypatch.delenv(PEERS["dpmm-aim"].variable, raising=False)
+    place = Place(results=tmp_path / "r.jsonl", work=tmp_path / "work", device="cpu")
+    (outcome,) = run([unit], place)
+    assert outcome.record is None
+    assert PEERS["dpmm-aim"].variable in outcome.reason
+
+    given: dict[str, Any] = {}
+
+    def stand_in(peer: Peer, records: Any, **named: Any) -> PeerRun:
+        given.update(named, peer=peer.name)
+        facts = {"version": "1.0", "settings": {"bins": 20}}
+        return PeerRun(records=records, fit_seconds=12.5, sample_seconds=0.5, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setenv(PEERS["dpmm-aim"].variable, sys.executable)
+    monkeypatch.setattr("gpate.peers.run_peer", stand_in)
+    monkeypatch.setattr("gpate.reproduce.tasks._benchmark", lambda name: (train, test, {"name": name}))
+    (outcome,) = run([unit], place)
+    assert outcome.record is not None, outcome.reason
+    assert (given["peer"], given["epsilon"], given["delta"], given["seed"]) == ("dpmm-aim", 1.0, 1e-5, 3)
+    (record,) = store.read(place.results)
+    assert record.figures == {"fit_seconds": 12.5}
+    assert record.settings == {"bins": 20, "version": "1.0"}
+    assert record.evaluation is not None
+    assert any(s["metric"] == "auroc" and s["subject"] == "modern mean" for s in record.evaluation["scores"])
+    (again,) = run([unit], place)
+    assert not again.new
