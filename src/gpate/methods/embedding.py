@@ -241,7 +241,7 @@ def _features(
     spec = student.spec
     shape = (spec.channels, spec.height, spec.width)
     drawn = image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
-    if r == 0 or spec.classes == 1:  # without classes there is nothing to learn: fresh frequencies instead
+    if r == 0 or spec.classes * settings.later.turns == 1:  # nothing to tell apart: fresh frequencies instead
         return drawn
     kept = f"features-{r}.safetensors"
     if not folder.has(kept):
