@@ -118,9 +118,9 @@ class Embedding:
         return {
             "network": "light" if self.network == "auto" else self.network,
             "maps": min(self.maps, 32),
-            "matching.steps": min(self.matching.steps, 500),
+            "matching.steps": min(self.matching.steps, 400),
             "matching.batch": min(self.matching.batch, 100),
-            "rematching.steps": min(self.rematching.steps, 300),
+            "rematching.steps": min(self.rematching.steps, 200),
             "rematching.batch": min(self.rematching.batch, 100),
             "first.frequencies": min(self.first.frequencies, 2000),
             "later.samples": min(self.later.samples, 5000),
