@@ -1,0 +1,20 @@
+"""Plays against the promise: many runs on neighbouring data sets, and what can be learnt from what came out of them."""
+
+from gpate.audit.bounds import Found, lower_bounds
+from gpate.audit.cases import Case, FileCase, WorstCase, blank_images, blank_table
+from gpate.audit.game import Audit, RecipeGame, play
+from gpate.audit.voting import VotingGame
+
+__all__ = [
+    "Audit",
+    "Case",
+    "FileCase",
+    "Found",
+    "RecipeGame",
+    "VotingGame",
+    "WorstCase",
+    "blank_images",
+    "blank_table",
+    "lower_bounds",
+    "play",
+]
