@@ -116,7 +116,7 @@ class TapedGate(Gate):
 
 
 def evidence(without: Tape, with_: Tape) -> float:
-    """log p(answers | with) - log p(answers | without), for two tapes with the same answers."""
+    """The log-likelihood ratio: log p(answers | with) - log p(answers | without), for two tapes with the same answers."""
     if len(without.heard) != len(with_.heard):
         raise AnotherRun("The run on the neighbour asked fewer questions, after the same answers.")
     total = 0.0
