@@ -79,10 +79,10 @@ def test_worst_cases_move_all_that_is_released_by_nearly_what_is_charged(game: R
 
 
 def test_a_sound_embedding_is_not_accused_and_the_game_is_not_idle() -> None:
-    audit = played(embedding(), 40)
+    audit = played(embedding(), 30)
     assert audit.gaussian
     assert not audit.caught
-    assert audit.bound > 0.0
+    assert audit.with_.mean() > audit.without.mean()
 
 
 def test_sound_votes_are_not_accused_and_the_bound_comes_near_the_claim() -> None:
@@ -142,7 +142,7 @@ def test_bounds_read_off_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
         return replace(encoded, features=(encoded.features - low) / (high - low))
 
     monkeypatch.setattr(TableCodec, "encode", stretched)
-    assert played(merf(), 40).caught
+    assert played(merf(), 30).caught
 
 
 def test_what_is_asked_after_looking_at_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +187,16 @@ def test_a_tape_is_withheld() -> None:
     with pytest.raises(SensitiveAccess):
         pickle.dumps(tape)
     assert all("exact" not in repr(heard) for heard in tape.heard)
+
+
+def test_a_game_can_be_sent_to_another_process_and_records_are_not() -> None:
+    import pickle
+
+    game = embedding()
+    game.tape(True)
+    sent = pickle.dumps(game)
+    assert b"_sides" not in sent
+    assert np.isfinite(pickle.loads(sent).trial(False).values).all()
 
 
 def test_a_record_of_one_s_own_is_left_out_of_one_side(tmp_path: Path) -> None:

@@ -155,6 +155,10 @@ class RecipeGame:
     def _sides(self) -> tuple[Any, Any]:
         return self.case.sides()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the records: another process reads them again from their source."""
+        return {name: value for name, value in self.__dict__.items() if name != "_sides"}
+
     def trial(self, with_: bool) -> Trial:
         """One run, and by tape a second one on the neighbour with the same answers."""
         if not self.by_tape:
