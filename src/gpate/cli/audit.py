@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,6 +82,7 @@ def audit(
         **_facts(found, models),
         "recipe": recipe,
         "noise": [check.to_json() for check in checks],
+        "one_run": None if canaries is None else asdict(canaries),
         "caught": caught,
     }
     if out is not None:
@@ -138,8 +140,7 @@ def _show(
     for check in checks:
         table.add_row(f"noise: {check.purpose}", "as in the ledger", f"p = {check.p_value:.2g}", _verdict(check.passed))
     if canaries is not None:
-        words = f"epsilon, {canaries.canaries} canaries in one run"
-        table.add_row(words, claimed, f"{canaries.bound:.3g}", _verdict(not canaries.caught))
+        table.add_row("epsilon, canaries in one run", claimed, f"{canaries.bound:.3g}", _verdict(not canaries.caught))
     console.print(table, highlight=False)
     console.print(
         f"Bounds hold with confidence {found.confidence:g}, at delta {audit.delta:g}. {audit.seconds:.0f} s, "
