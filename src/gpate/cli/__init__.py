@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, evaluate, fit, report, reproduce, sample, schema, verify
+from gpate.cli import account, audit, evaluate, fit, report, reproduce, sample, schema, verify
 from gpate.cli.output import errors
 from gpate.errors import GpateError
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command("fit")(fit.fit)
+app.command("audit")(audit.audit)
 app.add_typer(account.app, name="account")
 app.add_typer(schema.app, name="schema")
 app.command("report")(report.report)

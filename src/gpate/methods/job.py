@@ -78,14 +78,14 @@ def _by_votes(job: Job) -> Fitted:
     assert teachers is not None
     device = chosen_device(settings.speed.device)
     voters = Voters(
-        _material(job, teachers), spec=spec, settings=settings, gate=job.gate, streams=job.streams, device=device
+        material_for(job, teachers), spec=spec, settings=settings, gate=job.gate, streams=job.streams, device=device
     )
     rate, iterations = settings.training.learning_rate, settings.training.iterations
     student = _play(job, voters, spec=spec, shares=shares, learning_rate=rate, iterations=iterations)
     return Fitted(student.network, spec, student.shares, settings)
 
 
-def _material(job: Job, parts: int) -> Material:
+def material_for(job: Job, parts: int) -> Material:
     """The records, divided."""
     partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
     return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
@@ -153,7 +153,7 @@ def _adversary(job: Job, settings: Adversarial) -> Adversary:
     if isinstance(settings, PATEGAN):
         assert settings.teachers is not None
         return LabelledCritic(
-            _material(job, settings.teachers),
+            material_for(job, settings.teachers),
             spec=spec,
             settings=settings,
             gate=gate,
@@ -165,7 +165,7 @@ def _adversary(job: Job, settings: Adversarial) -> Adversary:
     assert isinstance(settings, GSWGAN)
     assert settings.discriminators is not None
     return SecretCritic(
-        _material(job, settings.discriminators),
+        material_for(job, settings.discriminators),
         spec=spec,
         settings=settings,
         gate=gate,
@@ -220,7 +220,7 @@ def _by_refinement(job: Job) -> Fitted:
     assert settings.mechanism.teachers is not None
     student.restart(settings.refinement.student_rate)
     voters = Voters(
-        _material(job, settings.mechanism.teachers),
+        material_for(job, settings.mechanism.teachers),
         spec=spec,
         settings=settings,
         gate=job.gate,

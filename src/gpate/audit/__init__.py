@@ -1,0 +1,26 @@
+"""Plays against the promise: many runs on neighbouring data sets, and what can be learnt from what came out of them."""
+
+from gpate.audit.bounds import Found, lower_bounds
+from gpate.audit.canaries import OneRun, one_run
+from gpate.audit.cases import Case, FileCase, WorstCase, blank_images, blank_table
+from gpate.audit.game import Audit, RecipeGame, play
+from gpate.audit.gate import NoiseCheck, noise_checks
+from gpate.audit.voting import VotingGame
+
+__all__ = [
+    "Audit",
+    "Case",
+    "FileCase",
+    "Found",
+    "NoiseCheck",
+    "OneRun",
+    "RecipeGame",
+    "VotingGame",
+    "WorstCase",
+    "blank_images",
+    "blank_table",
+    "lower_bounds",
+    "noise_checks",
+    "one_run",
+    "play",
+]

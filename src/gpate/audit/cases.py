@@ -1,0 +1,142 @@
+"""Neighbouring data sets: worst cases that come with the auditor, and a record of one's own.
+
+>>> case = WorstCase(schema=blank_images(8))
+>>> without, with_ = case.sides()
+>>> len(without.records), len(with_.records)
+(8, 9)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+
+from gpate.errors import InvalidValue, require_count
+from gpate.methods.material import read_records
+from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
+
+Sides = tuple[Any, Any]
+"""Private records without and with the record in question."""
+
+
+class Case(Protocol):
+    """Two data sets that differ in one record."""
+
+    @property
+    def schema(self) -> TableSchema | ImageSchema:
+        """Public facts of both."""
+
+    def sides(self) -> Sides:
+        """The records without the one in question, and with it."""
+
+
+def blank_images(size: int = 8) -> ImageSchema:
+    """Small grey images of two classes."""
+    schema = Schema.from_dict({"kind": "image", "height": size, "width": size, "channels": 1, "classes": ["0", "1"]})
+    assert isinstance(schema, ImageSchema)
+    return schema
+
+
+def blank_table(columns: int = 4) -> TableSchema:
+    """Numbers between 0 and 1, and a class."""
+    numbers = {f"x{i}": {"type": "numeric", "bounds": [0, 1]} for i in range(columns)}
+    target = {"y": {"type": "categorical", "categories": ["no", "yes"]}}
+    schema = Schema.from_dict({"kind": "table", "target": "y", "columns": {**numbers, **target}})
+    assert isinstance(schema, TableSchema)
+    return schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """Records at one corner of the domain and some way from it, against the same and one at the far corner.
+
+    Four equal rows and one at the other corner caught six implementations of PATE-GAN. The rows some way from the corner are
+    there to be moved, if someone reads bounds off the data: the far record would push them all.
+
+    Attributes:
+        schema: whose domain.
+        rows: records without the one in question; half of them at the corner.
+    """
+
+    schema: TableSchema | ImageSchema
+    rows: int = 8
+
+    def __post_init__(self) -> None:
+        require_count("rows", self.rows, 2)
+
+    def sides(self) -> Sides:
+        """Made up: no private record is in them."""
+        places = [0.0] * (self.rows - self.rows // 2) + [0.4] * (self.rows // 2) + [1.0]
+        if isinstance(self.schema, ImageSchema):
+            with_ = read_records(*_images(self.schema, places), replace(self.schema, row_id=None))
+        else:
+            with_ = read_records(_table(self.schema, places), None, replace(self.schema, row_id=None))
+        return _without(with_, len(places) - 1), with_
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCase:
+    """A file of one's own without one of its records, against the whole file.
+
+    What an audit of it prints is computed from private records, and nothing pays for it: it is for the owner's eyes.
+
+    Attributes:
+        schema: public facts.
+        path: a .csv, .parquet or .npz file, a folder of images, or a benchmark's name.
+        record: its number in the file, from 0.
+    """
+
+    schema: TableSchema | ImageSchema
+    path: str | os.PathLike[str]
+    record: int
+
+    def sides(self) -> Sides:
+        """Reads the file."""
+        require_count("record", self.record)
+        with_ = read_records(self.path, None, self.schema)
+        if self.record >= len(with_.records):
+            raise InvalidValue("record", self.record, "the number of a record of the file, from 0")
+        return _without(with_, self.record), with_
+
+
+def _without(records: Any, number: int) -> Any:
+    keep = np.delete(np.arange(len(records.records)), number)
+    kept = records.records.iloc[keep].reset_index(drop=True) if records.kind == "table" else records.records[keep]
+    labels = None if records.labels is None else records.labels[keep]
+    return replace(
+        records, records=kept, labels=labels, row_ids=None if records.row_ids is None else records.row_ids[keep]
+    )
+
+
+def _images(schema: ImageSchema, places: list[float]) -> tuple[np.ndarray, np.ndarray | None]:
+    shape = (schema.height, schema.width, schema.channels)[: 3 if schema.channels > 1 else 2]
+    images = np.stack([np.full(shape, round(255 * place), dtype=np.uint8) for place in places])
+    # classes take turns: the one in question stands out by its values only
+    return images, np.arange(len(places)) % len(schema.classes) if schema.classes else None
+
+
+def _table(schema: TableSchema, places: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            column.name: [_value(column, place, i, column.name == schema.target) for i, place in enumerate(places)]
+            for column in schema.columns
+        }
+    )
+
+
+def _value(column: Column, place: float, number: int, target: bool) -> Any:
+    """The value some way through a column's domain; classes take turns."""
+    if isinstance(column, Categorical | Boolean):
+        values = list(column.categories) if isinstance(column, Categorical) else [False, True]
+        return values[number % len(values)] if target else values[round(place * (len(values) - 1))]
+    assert isinstance(column, Bounded)
+    first, last = column.span
+    value = first + place * (last - first)
+    if isinstance(column, Datetime):
+        return pd.Timestamp(value, unit="s")
+    return round(value) if isinstance(column, Integer) else value

@@ -1,0 +1,356 @@
+"""The distinguishing game: many runs on each of two neighbouring data sets, a score for each run, a lower bound on epsilon.
+
+    >>> from gpate.audit.cases import WorstCase, blank_images
+    >>> game = RecipeGame(case=WorstCase(schema=blank_images(8)), epsilon=8.0, settings={"first.frequencies": 20})
+    >>> audit = play(game, models=60)
+    >>> audit.caught, 0.5 < audit.bound <= 8.0
+    (False, True)
+
+A game makes one run at a time and gives its score (`tape`), or what its score is computed from (`samples`):
+
+- `tape`: the attacker saw every answer of the gate and knows everything but the noise (`gpate.audit.tape`). The best score
+  there is, so the bound comes near the truth; the student is hardly trained, because it is made of answers alone.
+- `samples`: the attacker has synthetic records only. Their means, spreads and class shares are the features of a linear
+  classifier, trained on a quarter of the runs. For methods that draw records in secret, which a tape would give away.
+
+Runs are independent: each has noise of its own, floating-point and seeded by the operating system. All else (network
+weights, frequencies, partition) is the same in all runs and known to the attacker, as the guarantee allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import mu_for
+from gpate.audit.bounds import Found, lower_bounds, planned
+from gpate.audit.cases import Case
+from gpate.audit.tape import Tape, TapedGate, evidence
+from gpate.boundary import Gate
+from gpate.errors import InvalidValue, require_count
+from gpate.methods import recipes
+from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
+from gpate.methods.material import Encoding, encode_records, read_records
+from gpate.methods.recipes import Settings
+from gpate.methods.run import RunFolder
+from gpate.release import Release, write_release
+from gpate.streams import Streams
+
+Floats = NDArray[np.float64]
+
+STATISTICS = ("auto", "tape", "samples")
+
+_SECRET = ("dpgan", "gswgan")
+"""Methods that draw records in secret: what is known of a tape is more than an attacker knows."""
+
+_TINY: dict[str, dict[str, Any]] = {
+    "embedding": {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4},
+    "marginals": {"fitting.restarts": 1, "fitting.steps": 2, "fitting.components": 4, "rare_components": 4},
+}
+"""For `tape`, beyond `recipes.quick`: what only the student feels."""
+
+
+class Trial(NamedTuple):
+    """One run.
+
+    Attributes:
+        values: its score, a log-likelihood ratio, alone; or what a score is to be computed from.
+        spend: epsilon by its ledger.
+        gaussian: whether all its noise was Gaussian.
+    """
+
+    values: Floats
+    spend: float
+    gaussian: bool
+
+
+class Game(Protocol):
+    """What can be played. Must survive being sent to another process."""
+
+    @property
+    def epsilon(self) -> float:
+        """Claimed."""
+
+    @property
+    def delta(self) -> float:
+        """Claimed."""
+
+    def trial(self, with_: bool) -> Trial:
+        """One run, without or with the record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeGame:
+    """A recipe on two neighbouring data sets.
+
+    Attributes:
+        case: the data sets.
+        recipe: as of `gpate fit`.
+        epsilon: claimed.
+        delta: claimed.
+        settings: changes to the recipe, after those that make it small.
+        statistic: `tape`, `samples`, or `auto`: tape where it may be.
+        samples: records drawn from each model, for `samples`.
+        seed: of everything but the noise; public.
+    """
+
+    case: Case
+    recipe: str = "default"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    statistic: str = "auto"
+    samples: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.statistic not in STATISTICS:
+            raise InvalidValue("statistic", self.statistic, f"one of {', '.join(STATISTICS)}")
+        require_count("samples", self.samples, 1)
+        if self.statistic == "tape" and self.resolved.method in _SECRET:
+            mend = "This method draws records in secret, and a tape knows who was drawn."
+            raise InvalidValue("statistic", "tape", f"samples for the recipe {self.recipe}", mend)
+        if self.resolved.noiseless:
+            raise InvalidValue("recipe", self.recipe, "one that promises something: its epsilon is infinite")
+
+    @property
+    def by_tape(self) -> bool:
+        """Whether the attacker sees the gate's answers."""
+        return self.statistic == "tape" or (self.statistic == "auto" and self.resolved.method not in _SECRET)
+
+    @cached_property
+    def resolved(self) -> Settings:
+        """All settings: the recipe's, made small, then the user's."""
+        schema = self.case.schema
+        settings = recipes.quick(recipes.resolve(self.recipe, schema=schema, dataset=None, epsilon=self.epsilon))
+        if self.statistic != "samples":
+            settings = settings.changed(_TINY.get(settings.method, {}))
+        settings = settings.changed({**self.settings, "device": "cpu"})
+        recipes.check(settings)
+        return settings
+
+    @property
+    def budget(self) -> Budget:
+        """As of `gpate fit`."""
+        settings = self.resolved
+        pure = settings.pure(self.epsilon)
+        return Budget(epsilon=self.epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
+
+    @cached_property
+    def _sides(self) -> tuple[Any, Any]:
+        return self.case.sides()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the records: another process reads them again from their source."""
+        return {name: value for name, value in self.__dict__.items() if name != "_sides"}
+
+    def trial(self, with_: bool) -> Trial:
+        """One run, and by tape a second one on the neighbour with the same answers."""
+        if not self.by_tape:
+            gate = Gate.in_memory(self.budget)
+            return Trial(self._sampled(with_, gate), gate.spend, False)
+        gate = TapedGate(self.budget)
+        self._run(with_, gate)
+        other = TapedGate(self.budget, replay=gate.tape)
+        self._run(not with_, other)
+        tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
+        return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
+
+    def tape(self, with_: bool) -> Tape:
+        """What the gate heard and said in one run."""
+        gate = TapedGate(self.budget)
+        self._run(with_, gate)
+        return gate.tape
+
+    def _run(self, with_: bool, gate: Gate) -> None:
+        with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
+            self._fit(with_, gate, RunFolder.create(Path(place) / "run"))
+
+    def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
+        # encoded anew for each run: how records are encoded is part of what is audited
+        records, encoded = self._sides[with_], self._encoded(self._sides[with_])
+        settings = self.resolved
+        recipes.check_room(settings, budget=gate.budget, dims=encoded.spec.dims)
+        job = Job(
+            records=records,
+            encoded=encoded,
+            schema=self.case.schema,
+            settings=settings,
+            gate=gate,
+            folder=folder,
+            streams=Streams(self.seed),
+            key=hashlib.blake2b(str(self.seed).encode(), digest_size=32).digest(),
+            on_progress=lambda _: None,
+            on_warning=lambda _: None,
+            stop=lambda: False,
+        )
+        tell_outside_domain(job)
+        return TRAIN[settings.method](job)
+
+    def _encoded(self, records: Any) -> Encoding:
+        return encode_records(records, self.case.schema, self.resolved.latent)
+
+    def _sampled(self, with_: bool, gate: Gate) -> Floats:
+        """Means and spreads of what a released generator makes, and its class shares."""
+        with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
+            folder = RunFolder.create(Path(place) / "run")
+            fitted = self._fit(with_, gate, folder)
+            write_release(
+                folder.release,
+                spec=fitted.spec,
+                weights={name: tensor.contiguous() for name, tensor in fitted.generator.state_dict().items()},
+                shares=fitted.shares.tolist(),
+                schema=self.case.schema,
+                ledger=gate.ledger,
+                settings=fitted.settings.to_json(),
+                not_for_release=gate.not_for_release,
+            )
+            made = Release.load(folder.release).sample(self.samples)
+        data, labels = made if isinstance(made, tuple) else (made, None)
+        encoded = self._encoded(read_records(data, labels, self.case.schema))
+        shares = torch.bincount(encoded.labels, minlength=encoded.spec.classes) / self.samples
+        parts = (encoded.features.mean(0), encoded.features.std(0), shares)
+        return torch.cat([part.double().flatten() for part in parts]).numpy()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Audit:
+    """What a game showed.
+
+    Attributes:
+        epsilon: claimed.
+        delta: claimed.
+        found: lower bounds, and with what confidence.
+        gaussian: whether the ledger claims Gaussian DP, so that the bound by mu counts.
+        spend: the largest epsilon of any run's ledger.
+        without: scores of runs without the record.
+        with_: scores of runs with it.
+        seconds: taken.
+    """
+
+    epsilon: float
+    delta: float
+    found: Found
+    gaussian: bool
+    spend: float
+    without: Floats
+    with_: Floats
+    seconds: float
+
+    @property
+    def bound(self) -> float:
+        """The larger of the lower bounds on epsilon that count."""
+        return max(self.found.epsilon, self.found.gaussian_epsilon if self.gaussian else 0.0)
+
+    @property
+    def caught(self) -> bool:
+        """Whether the claim is refuted. Of a true claim that is said with probability 1 - confidence at most."""
+        above = self.gaussian and self.found.mu > mu_for(self.epsilon, delta=self.delta)
+        return above or self.found.epsilon > self.epsilon
+
+
+def play(
+    game: Game,
+    *,
+    models: int = 200,
+    confidence: float = 0.95,
+    workers: int = 1,
+    on_trial: Callable[[int], None] = lambda _: None,
+) -> Audit:
+    """Plays a game and says what it proves.
+
+    Args:
+        game: what is played.
+        models: runs a side.
+        confidence: with which the bounds hold.
+        workers: processes; 1 stays in this one.
+        on_trial: called with the number of runs done so far.
+    """
+    require_count("models", models, 20)
+    require_count("workers", workers, 1)
+    began = time.monotonic()
+    trials: list[Trial] = []
+    with _runner(game, workers) as run:
+        for trial in run([with_ for _ in range(models) for with_ in (False, True)]):  # in turn: both see one machine
+            trials.append(trial)
+            on_trial(len(trials))
+    values = np.stack([trial.values for trial in trials])
+    without, with_ = values[0::2], values[1::2]
+    if values.shape[1] > 1:
+        without, with_ = _classified(without, with_)
+        thresholds = None
+    else:  # a log-likelihood ratio: where to cut it follows from the claim
+        mu = mu_for(game.epsilon, delta=game.delta)
+        thresholds = planned(mu, delta=game.delta, scores=models, confidence=confidence)
+    scores = without.ravel(), with_.ravel()
+    return Audit(
+        epsilon=game.epsilon,
+        delta=game.delta,
+        found=lower_bounds(*scores, delta=game.delta, confidence=confidence, thresholds=thresholds),
+        gaussian=all(trial.gaussian for trial in trials),
+        spend=max(trial.spend for trial in trials),
+        without=scores[0],
+        with_=scores[1],
+        seconds=time.monotonic() - began,
+    )
+
+
+def _classified(without: Floats, with_: Floats) -> tuple[Floats, Floats]:
+    """Scores by Fisher's linear discriminant, trained on a quarter of the runs, which are then left out.
+
+    Few runs and many features: the covariance is drawn to its diagonal by half, and features that never move are left out.
+    """
+    learn = len(without) // 4
+    first, second = without[:learn], with_[:learn]
+    spread = np.sqrt((first.var(0) + second.var(0)) / 2)
+    moves = spread > 1e-9 * max(float(spread.max()), 1e-300)
+    if not moves.any():
+        return without[learn:, :1], with_[learn:, :1]
+    first, second = first[:, moves] / spread[moves], second[:, moves] / spread[moves]
+    centred = np.concatenate([first - first.mean(0), second - second.mean(0)])
+    covariance = centred.T @ centred / len(centred)
+    shrunk = (covariance + np.eye(len(covariance))) / 2
+    direction = np.linalg.solve(shrunk, second.mean(0) - first.mean(0)) / spread[moves]
+    return without[learn:, moves] @ direction, with_[learn:, moves] @ direction
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+_GAME: Game | None = None
+
+
+def _enter(game: Game) -> None:
+    global _GAME
+    torch.set_num_threads(1)
+    _GAME = game
+
+
+def _trial(with_: bool) -> Trial:
+    assert _GAME is not None
+    return _GAME.trial(with_)
+
+
+@contextmanager
+def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterable[Trial]]]:
+    """How to run many trials: here, or in processes that begin afresh (a fork would share threads and generators)."""
+    if workers == 1:
+        yield lambda sides: map(game.trial, sides)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game,)) as pool:
+        yield lambda sides: pool.map(_trial, sides, chunksize=max(1, min(20, math.ceil(len(sides) / workers / 8))))

@@ -1,0 +1,176 @@
+"""`gpate audit`: plays against a recipe's promise, and says what it could prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from gpate.cli.fit import _pair
+from gpate.cli.output import console, errors, print_json
+from gpate.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from gpate.audit import Audit, Case, NoiseCheck, OneRun, RecipeGame, VotingGame
+
+CAUGHT = 1
+"""Exit code when the claim is refuted."""
+
+_SURE = 0.999
+"""Confidence of the canaries' bound, so that it adds next to nothing to the risk of a false accusation."""
+
+
+def audit(
+    recipe: Annotated[str, typer.Option(help="As of `gpate fit`; `votes` plays with the worst teachers.")] = "default",
+    kind: Annotated[str, typer.Option(help="image or table: which built-in worst case.")] = "image",
+    data: Annotated[
+        Path | None, typer.Option(help="Instead: a file of your own, whole and without one record.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Public facts of that file, or for the worst case's domain.")
+    ] = None,
+    record: Annotated[int, typer.Option(help="The number of that record in the file, from 0.")] = 0,
+    epsilon: Annotated[float, typer.Option(help="Claimed.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Claimed.")] = 1e-5,
+    models: Annotated[int, typer.Option(help="Runs on each of the two data sets.")] = 200,
+    confidence: Annotated[float, typer.Option(help="With which the bound holds.")] = 0.95,
+    statistic: Annotated[str, typer.Option(help="tape: all the gate said; samples: synthetic records; auto.")] = "auto",
+    change: Annotated[list[str] | None, typer.Option("--set", help="key=value, changes one setting.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Plays the distinguishing game against a recipe. Exit code 1 if the claim is refuted."""
+    from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play
+    from gpate.schema import ImageSchema
+
+    settings = dict(_pair(text) for text in change or [])
+    game: RecipeGame | VotingGame
+    if recipe == "votes":
+        if data is not None or settings:
+            raise InvalidValue("recipe", recipe, "played without --data and --set", "It has teachers of its own.")
+        game = VotingGame(epsilon=epsilon, delta=delta)
+    else:
+        game = RecipeGame(
+            case=_case(kind, data, schema, record),
+            recipe=recipe,
+            epsilon=epsilon,
+            delta=delta,
+            settings=settings,
+            statistic=statistic,
+        )
+    with _progress(2 * models, quiet=quiet or as_json) as show:
+        found = play(game, models=models, confidence=confidence, workers=workers, on_trial=show)
+    checks = noise_checks([game.tape(with_) for with_ in (False, True)]) if isinstance(game, RecipeGame) else []
+    canaries = None
+    if (
+        isinstance(game, RecipeGame)
+        and game.resolved.method == "embedding"
+        and isinstance(game.case.schema, ImageSchema)
+    ):
+        canaries = one_run(epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, confidence=_SURE)
+    caught = found.caught or any(not check.passed for check in checks) or (canaries is not None and canaries.caught)
+    facts = {
+        **_facts(found, models),
+        "recipe": recipe,
+        "noise": [check.to_json() for check in checks],
+        "one_run": None if canaries is None else asdict(canaries),
+        "caught": caught,
+    }
+    if out is not None:
+        _write(out, facts, found)
+    if as_json:
+        print_json(facts)
+    else:
+        _show(found, checks, canaries, recipe=recipe, models=models, private=data is not None)
+        if out is not None:
+            console.print(f"In {escape(str(out))}: audit.json, audit.png.", highlight=False)
+    raise typer.Exit(CAUGHT if caught else 0)
+
+
+def _case(kind: str, data: Path | None, schema: Path | None, record: int) -> Case:
+    from gpate.audit import FileCase, WorstCase, blank_images, blank_table
+    from gpate.methods.material import schema_for
+
+    if data is not None:
+        return FileCase(schema=schema_for(schema, None, None), path=data, record=record)
+    if schema is not None:
+        return WorstCase(schema=schema_for(schema, None, None))
+    if kind not in ("image", "table"):
+        raise InvalidValue("kind", kind, "image or table")
+    return WorstCase(schema=blank_images() if kind == "image" else blank_table())
+
+
+def _facts(audit: Audit, models: int) -> dict[str, Any]:
+    return {
+        "epsilon": audit.epsilon,
+        "delta": audit.delta,
+        "confidence": audit.found.confidence,
+        "models": models,
+        "lower_bound": audit.bound,
+        "lower_bound_any_mechanism": audit.found.epsilon,
+        "lower_bound_gaussian": audit.found.gaussian_epsilon if audit.gaussian else None,
+        "spend": audit.spend,
+        "seconds": audit.seconds,
+    }
+
+
+def _show(
+    audit: Audit, checks: list[NoiseCheck], canaries: OneRun | None, *, recipe: str, models: int, private: bool
+) -> None:
+    found = audit.found
+    table = Table(title=f"Audit of {escape(recipe)}: {models} runs a side", title_justify="left", title_style="bold")
+    table.add_column("claim", style="cyan")
+    table.add_column("claimed", justify="right")
+    table.add_column("at least", justify="right")
+    table.add_column("verdict")
+    claimed = f"epsilon {audit.epsilon:g}"
+    table.add_row("epsilon, any mechanism", claimed, f"{found.epsilon:.3g}", _verdict(found.epsilon <= audit.epsilon))
+    if audit.gaussian:
+        holds = found.gaussian_epsilon <= audit.epsilon
+        table.add_row("epsilon, by mu of the Gaussian", claimed, f"{found.gaussian_epsilon:.3g}", _verdict(holds))
+    for check in checks:
+        table.add_row(f"noise: {check.purpose}", "as in the ledger", f"p = {check.p_value:.2g}", _verdict(check.passed))
+    if canaries is not None:
+        table.add_row("epsilon, canaries in one run", claimed, f"{canaries.bound:.3g}", _verdict(not canaries.caught))
+    console.print(table, highlight=False)
+    console.print(
+        f"Bounds hold with confidence {found.confidence:g}, at delta {audit.delta:g}. {audit.seconds:.0f} s, "
+        f"{2 * models / audit.seconds:.1f} models a second. Not refuted is not proved: more runs see more.",
+        highlight=False,
+    )
+    if private:
+        console.print("[yellow]Note:[/] computed from your records, and nothing pays for it: not for release.")
+
+
+def _verdict(holds: bool) -> str:
+    return "[green]not refuted[/]" if holds else "[bold red]REFUTED[/]"
+
+
+def _write(out: Path, facts: dict[str, Any], audit: Audit) -> None:
+    import json
+
+    from gpate.audit.plot import plot_audit
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "audit.json").write_text(json.dumps(facts, indent=2) + "\n")
+    plot_audit(out / "audit.png", audit)
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    if quiet or not errors.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("models"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("models", total=total)
+        yield lambda done: bar.update(task, completed=done)
