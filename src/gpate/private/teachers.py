@@ -117,6 +117,7 @@ class Ensemble:
         streams: of the run; initial weights are drawn in blocks of teachers that depend on nothing else.
         learning_rate: Adam's; the paper has 1e-3.
         dtype: of weights and state.
+        first: number of the first of them in the whole ensemble, of which these may be a shard.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Ensemble:
         streams: Streams,
         learning_rate: float = 1e-3,
         dtype: torch.dtype = torch.float32,
+        first: int = 0,
     ) -> None:
         self.network = network
         self.teachers = require_count("teachers", teachers, 1)
@@ -140,11 +142,11 @@ class Ensemble:
         self.second: dict[str, Tensor] = {}
         for name, (shape, deviation) in network.shapes().items():
             value = torch.empty(teachers, *shape, device=placement.storage, pin_memory=pinned, dtype=dtype)
-            for block in range(0, teachers, _INIT_BLOCK):
+            for block in range(first // _INIT_BLOCK * _INIT_BLOCK, first + teachers, _INIT_BLOCK):
                 stream = streams.torch("init " + name, block, device=placement.device)
-                value[block : block + _INIT_BLOCK] = _start((_INIT_BLOCK, *shape), deviation, stream)[
-                    : teachers - block
-                ]
+                begin, end = max(block, first), min(block + _INIT_BLOCK, first + teachers)
+                drawn = _start((_INIT_BLOCK, *shape), deviation, stream)
+                value[begin - first : end - first] = drawn[begin - block : end - block]
             self.weights[name] = value
             self.first[name] = torch.zeros_like(value, pin_memory=pinned)
             self.second[name] = torch.zeros_like(value, pin_memory=pinned)

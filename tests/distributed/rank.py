@@ -1,0 +1,50 @@
+"""One rank of a test: `python -m tests.distributed.rank METHOD OUT [fit|resume|once]`, alone or one of several.
+
+Prints a line after each iteration, so that a test can end a rank in the middle.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpate.boundary import ranks_here
+from gpate.errors import GpateError
+from gpate.methods.gpate import GPATE
+from tests.methods.small import IMAGES, TABLE, images, table
+
+VOTES = {"teachers": 11, "samples": 3, "projected_dims": 4, "threshold_sigma": 30.0, "vote_sigma": 20.0, "threshold": 0.3}
+MATCH = {"matching.steps": 20, "matching.batch": 20, "first.frequencies": 40, "latent": 5}
+LATER = {"rematching.steps": 20, "rematching.batch": 20, "later.samples": 200, "later.steps": 20, "network": "dcgan"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.0}},
+    "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
+    "embedding": {"recipe": "default", "settings": {**MATCH, "chunk": 16}},
+    "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40, "chunk": 16}},
+}
+
+
+def run(method: str, out: Path, what: str) -> None:
+    ranks = ranks_here()
+    seed = 5 + (what == "differ") * ranks.rank
+
+    def show(progress: Any) -> None:
+        sys.stdout.write(f"{progress.iteration}\n")
+        sys.stdout.flush()
+
+    data = (table(),) if method in ("table", "merf") else images(seed=(what == "data") * ranks.rank)
+    if what == "resume":
+        GPATE.resume(out, *data, ranks=ranks, on_progress=show)
+    else:
+        model = GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[method])
+        schema = TABLE if method in ("table", "merf") else IMAGES
+        model.fit(*data, schema=schema, out=out, ranks=ranks, on_progress=show)
+    ranks.close()
+
+
+if __name__ == "__main__":
+    try:
+        run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    except GpateError as problem:
+        sys.exit(f"{type(problem).__name__}: {problem}")
