@@ -15,7 +15,7 @@ def torchrun(size: int, *command: str, restarts: int = 0, seconds: float = 60.0)
     """`torchrun --nproc-per-node size` of a command, to its end."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     arguments = [sys.executable, *launcher, "--max-restarts", str(restarts), *command]
-    return subprocess.run(  # noqa: S603 - our own command
+    return subprocess.run(
         arguments, env=_environment(), cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
     )
 
@@ -30,7 +30,7 @@ def ranks(size: int, *command: str, **extra: str) -> list[subprocess.Popen[str]]
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
         environment = {**_environment(), **{name: str(value) for name, value in place.items()}, **extra}
         started.append(
-            subprocess.Popen(  # noqa: S603 - our own command
+            subprocess.Popen(
                 [sys.executable, *command],
                 env={**environment, "MASTER_ADDR": "127.0.0.1"},
                 cwd=ROOT,

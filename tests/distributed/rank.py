@@ -9,38 +9,50 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpate.boundary import ranks_here
+from gpate.boundary import Ranks, ranks_here
 from gpate.errors import GpateError
-from gpate.methods.gpate import GPATE
+from gpate.methods import gpate as method
 from tests.methods.small import IMAGES, TABLE, images, table
 
-VOTES = {"teachers": 11, "samples": 3, "projected_dims": 4, "threshold_sigma": 30.0, "vote_sigma": 20.0, "threshold": 0.3}
+VOTES = {
+    "teachers": 11,
+    "samples": 3,
+    "projected_dims": 4,
+    "threshold_sigma": 30.0,
+    "vote_sigma": 20.0,
+    "threshold": 0.3,
+}
 MATCH = {"matching.steps": 20, "matching.batch": 20, "first.frequencies": 40, "latent": 5}
 LATER = {"rematching.steps": 20, "rematching.batch": 20, "later.samples": 200, "later.steps": 20, "network": "dcgan"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.0}},
     "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
-    "embedding": {"recipe": "default", "settings": {**MATCH, "chunk": 16}},
-    "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40, "chunk": 16}},
+    "embedding": {"recipe": "default", "settings": MATCH},
+    "rounds": {"recipe": "default-images", "settings": {**MATCH, **LATER, "shares": (0.5, 0.5)}},
+    "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40}},
 }
 
 
-def run(method: str, out: Path, what: str) -> None:
-    ranks = ranks_here()
+def run(kind: str, out: Path, what: str) -> None:
+    method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
+    with ranks_here() as ranks:
+        fit(ranks, kind, out, what)
+
+
+def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
     seed = 5 + (what == "differ") * ranks.rank
 
     def show(progress: Any) -> None:
         sys.stdout.write(f"{progress.iteration}\n")
         sys.stdout.flush()
 
-    data = (table(),) if method in ("table", "merf") else images(seed=(what == "data") * ranks.rank)
+    data = (table(2500),) if kind in ("table", "merf") else images(2500, seed=(what == "data") * ranks.rank)
     if what == "resume":
-        GPATE.resume(out, *data, ranks=ranks, on_progress=show)
+        method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
     else:
-        model = GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[method])
-        schema = TABLE if method in ("table", "merf") else IMAGES
+        model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[kind])
+        schema = TABLE if kind in ("table", "merf") else IMAGES
         model.fit(*data, schema=schema, out=out, ranks=ranks, on_progress=show)
-    ranks.close()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -68,6 +69,7 @@ def fit(
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
     ranks = ranks_here()
+    atexit.register(ranks.close)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if restarted and data is not None and ranks.share(lambda: ((out or Path("run")) / "private" / "run.json").exists()):
         resume = out or Path("run")  # torchrun started the same command again: go on instead of beginning
@@ -104,7 +106,6 @@ def fit(
         except Interrupted as stopped:
             errors.print(f"[bold]{escape(str(stopped))}[/]", soft_wrap=True, highlight=False)
             raise typer.Exit(STOPPED) from None
-    ranks.close()
     if not ranks.first:
         return
     certificate, release = model.certificate_, str(model.run_ / "release")

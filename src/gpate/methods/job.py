@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import nn
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import epsilon_for, mu_for
-from gpate.boundary import Gate, NoisyCounts, NoisyTally, Ranks, Sensitive
+from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks, Sensitive
 from gpate.errors import InvalidValue
 from gpate.methods import recipes
 from gpate.methods.adversarial import Adversarial
@@ -27,7 +27,7 @@ from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.school import Material
+from gpate.methods.school import Material, shard_block
 from gpate.methods.training import Adversary, train_student
 from gpate.methods.votes import Voters
 from gpate.private.fingerprint import hash_rows
@@ -57,8 +57,8 @@ class Job:
     on_progress: Callable[[Progress], None]
     on_warning: Callable[[str], None]
     stop: Callable[[], bool]
-    ranks: Ranks
-    own: slice
+    ranks: Ranks = ALONE
+    own: slice = field(default_factory=lambda: slice(None))
 
 
 class Fitted(NamedTuple):
@@ -81,11 +81,9 @@ def _by_votes(job: Job) -> Fitted:
         )
         for warning in warnings:
             job.on_warning(warning)
-    teachers = settings.mechanism.teachers
-    assert teachers is not None
     device = chosen_device(settings.speed.device)
     voters = Voters(
-        _material(job, teachers),
+        _shard(job, settings, spec),
         spec=spec,
         settings=settings,
         gate=job.gate,
@@ -101,12 +99,28 @@ def _by_votes(job: Job) -> Fitted:
 def _material(job: Job, parts: int) -> Material:
     """The records, divided."""
     partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
-    whole = Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
-    if job.ranks.size == 1:
+    return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
+
+
+def _shard(job: Job, settings: Settings, spec: GeneratorSpec) -> Material:
+    """The records of this rank's teachers: all of them, if it is alone."""
+    mechanism, training, ranks = settings.mechanism, settings.training, job.ranks
+    assert mechanism.teachers is not None
+    whole = _material(job, mechanism.teachers)
+    if ranks.size == 1:
         return whole
-    if parts < job.ranks.size:
-        raise InvalidValue("teachers", parts, f"at least one for each of the {job.ranks.size} ranks")
-    return whole.shard(job.ranks.part(parts))
+    block = shard_block(
+        spec,
+        teachers=mechanism.teachers,
+        variant=training.teacher,
+        batch=max(training.teacher_batch, mechanism.samples),
+        device=chosen_device(settings.speed.device),
+        chunk=settings.speed.chunk,
+    )
+    if -(-mechanism.teachers // block) < ranks.size:
+        mend = f"Ranks share {mechanism.teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
+        raise InvalidValue("ranks", ranks.size, "at most one for each block of teachers", mend)
+    return whole.shard(ranks.part(mechanism.teachers, block=block))
 
 
 def _play(
@@ -241,10 +255,9 @@ def _by_refinement(job: Job) -> Fitted:
         return room.read_json("settings.json")
 
     settings = Settings.from_json(job.ranks.share(planned))
-    assert settings.mechanism.teachers is not None
     student.restart(settings.refinement.student_rate)
     voters = Voters(
-        _material(job, settings.mechanism.teachers),
+        _shard(job, settings, spec),
         spec=spec,
         settings=settings,
         gate=job.gate,

@@ -119,18 +119,18 @@ class Part(NamedTuple):
 def encode_part(records: PrivateRecords, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks) -> Part:
     """This rank's part of the records, as tensors.
 
-    Embeddings need a rank's own records only, and the rest is let go. Teachers need theirs, wherever they stand in the
-    source, so for votes all are kept until the teachers have taken what is theirs.
+    For embeddings of images a rank keeps its own records only. Teachers need theirs, wherever they stand in the source, so
+    for votes all are kept until the teachers have taken what is theirs; tables are encoded whole as well.
     """
     number = len(records.records)
     if ranks.size == 1:
         return Part(records, encode_records(records, schema, settings.latent), slice(None))
-    if settings.method == "embedding":
+    if settings.method == "embedding" and records.kind == "image":
         block = settings.embedding.chunk_for(spec_for(schema, settings.latent).dims)
         records = records.part(ranks.part(number, block=block))
         return Part(records, encode_records(records, schema, settings.latent), slice(None))
     encoded = encode_records(records, schema, settings.latent)
-    if isinstance(schema, TableSchema) and not ranks.first:  # rank 0 has counted all of them
+    if isinstance(schema, TableSchema) and not ranks.first:  # rank 0 counts for all
         encoded = encoded._replace(outside=Sensitive(torch.zeros(len(schema.columns), dtype=torch.int64)))
     return Part(records, encoded, ranks.part(number, block=settings.embedding.chunk_for(encoded.spec.dims)))
 

@@ -74,6 +74,7 @@ def build_ensemble(
     device: torch.device,
     chunk: int | None = None,
     first: int = 0,
+    of: int | None = None,
 ) -> Ensemble:
     """Teachers, placed where there is room.
 
@@ -87,14 +88,25 @@ def build_ensemble(
         device: where to compute.
         chunk: teachers at a time; planned from the memory there is by default.
         first: number of the first of them, if they are a shard.
+        of: how many there are in all, if they are a shard; chunks on a CPU are those of the whole.
     """
     network = network_for(spec, variant)
-    placement = plan_placement(network, teachers=teachers, batch=batch, device=device)
+    planned = teachers if of is None or device.type != "cpu" else of
+    placement = plan_placement(network, teachers=planned, batch=batch, device=device)
     if chunk is not None:
         placement = Placement(device=device, storage=placement.storage, chunk=chunk)
     return Ensemble(
         network, teachers=teachers, placement=placement, streams=streams, learning_rate=learning_rate, first=first
     )
+
+
+def shard_block(
+    spec: GeneratorSpec, *, teachers: int, variant: str, batch: int, device: torch.device, chunk: int | None = None
+) -> int:
+    """Teachers that ranks share out in whole blocks of so many: chunks on a CPU, so that each is computed as alone."""
+    if device.type != "cpu":
+        return 1
+    return chunk or plan_placement(network_for(spec, variant), teachers=teachers, batch=batch, device=device).chunk
 
 
 class School:

@@ -70,6 +70,7 @@ class Voters(Adversary):
             device=device,
             chunk=settings.speed.chunk,
             first=material.first,
+            of=material.teachers,
         )
         self.school = School(material, ensemble, batch=training.teacher_batch, streams=streams)
 

@@ -32,6 +32,9 @@ _INIT_BLOCK = 64
 _LEAST_CHUNK = 64
 """Fewer teachers at a time would leave a card idle; then their state is better kept on the host."""
 
+_CHUNK, _CHUNKS = 64, 16
+"""On a CPU: at most so many teachers at a time, as more gain nothing; and so many chunks, for cores and ranks to share."""
+
 Batch = tuple[Tensor, Tensor, Tensor]
 """Real records [teachers, m, dims], fake ones of the same labels, and those labels [teachers, m]."""
 
@@ -73,9 +76,9 @@ def plan_placement(
     chunk = int(left // (weights + activations) if on_device else 0.8 * free // (5 * weights + activations))
     chunk = max(1, min(teachers, chunk))
     if device.type == "cpu":
-        chunk = min(
-            chunk, 256, -(-teachers // _cores())
-        )  # one for each core; beyond 256 nothing is gained, and memory is
+        # The last bits of a product depend on how many rows it has, so chunks are a matter of the number of teachers alone:
+        # ballots are then the same for any number of cores and ranks, which share whole chunks.
+        chunk = min(chunk, _CHUNK, -(-teachers // _CHUNKS))
     return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
 
 
