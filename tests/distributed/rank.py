@@ -23,9 +23,16 @@ VOTES = {
     "threshold": 0.3,
 }
 MATCH = {"matching.steps": 20, "matching.batch": 20, "first.frequencies": 40, "latent": 5}
-LATER = {"rematching.steps": 20, "rematching.batch": 20, "later.samples": 200, "later.steps": 20, "network": "dcgan"}
+LATER = {
+    "rematching.steps": 20,
+    "rematching.batch": 20,
+    "later.samples": 200,
+    "later.epochs": 1,
+    "later.frequencies": 40,
+    "network": "dcgan",
+}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.0}},
+    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.5, "iterations": 6}},
     "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
     "embedding": {"recipe": "default", "settings": MATCH},
     "rounds": {"recipe": "default-images", "settings": {**MATCH, **LATER, "shares": (0.5, 0.5)}},
@@ -34,7 +41,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def run(kind: str, out: Path, what: str) -> None:
-    method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
     with ranks_here() as ranks:
         fit(ranks, kind, out, what)
 
@@ -46,7 +52,11 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
         sys.stdout.write(f"{progress.iteration}\n")
         sys.stdout.flush()
 
-    data = (table(2500),) if kind in ("table", "merf") else images(2500, seed=(what == "data") * ranks.rank)
+    data = (
+        (table(2500),)
+        if kind in ("table", "merf")
+        else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
+    )
     if what == "resume":
         method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
     else:
@@ -56,6 +66,7 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
 
 
 if __name__ == "__main__":
+    method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
     try:
         run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
     except GpateError as problem:
