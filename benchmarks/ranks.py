@@ -8,6 +8,7 @@ after a warm-up, and the median is shown with the bytes that rank 0 sent and rec
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -75,7 +76,7 @@ def one_rank(teachers: int, iterations: int, folder: Path) -> dict[str, Any]:
             ranks=ranks,
             on_progress=note,
         )
-    steps = [1e3 * (after - before) for before, after in zip(times[2:], times[3:], strict=False)]
+    steps = [1e3 * (after - before) for before, after in itertools.pairwise(times[2:])]
     return {
         "teachers": teachers,
         "ranks": ranks.size,
