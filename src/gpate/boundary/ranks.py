@@ -143,7 +143,11 @@ class Together(Ranks):
             torch.cuda.set_device(here % cards)
         backend = "cpu:gloo,cuda:nccl" if self._on_card else "gloo"
         with self._waiting("begin"):
-            distributed.init_process_group(backend, timeout=timedelta(seconds=seconds))
+            limit = timedelta(seconds=seconds)
+            store, _, _ = next(distributed.rendezvous("env://", self.rank, self.size, timeout=limit))
+            # after a restart by torchrun the store may still hold the addresses of ranks that are gone
+            fresh = distributed.PrefixStore("gpate " + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            distributed.init_process_group(backend, timeout=limit, store=fresh, rank=self.rank, world_size=self.size)
         versions = f"gpate {__version__}, torch {torch.__version__}, numpy {np.__version__}"
         self.agree("library versions", versions, "install the same versions everywhere")
         self.agree("Python's version", platform.python_version_tuple()[:2], "use the same Python everywhere")
