@@ -427,7 +427,7 @@ def test_who_was_drawn_leaves_no_trace_in_the_discriminators(tmp_path: Path) -> 
     for number, key in enumerate((KEY, KEY[::-1])):
         adversary = gs_wgan(tmp_path / str(number), critic_every=1)
         adversary._draws = type(adversary._draws)(key, "discriminator")
-        adversary.prepare(lambda: False)
+        adversary.prepare(student(), lambda: False)
         player = student()
         answers = Answers(adversary.gate, _folder(tmp_path / str(number)))
         for t in range(2):
@@ -449,7 +449,7 @@ def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: P
         split = Partition.from_hashes(hashes[rows], teachers=4)
         data = Material(features=features[rows], labels=labels[rows], partition=split)
         adversary = gs_wgan(tmp_path / str(number), data, warm_steps=3)
-        adversary.prepare(lambda: False)
+        adversary.prepare(student(), lambda: False)
         states.append(adversary.school.ensemble.weights)
     differs = torch.stack([(states[0][name] != states[1][name]).flatten(1).any(1) for name in states[0]]).any(0)
     assert differs.tolist() == [i == owner for i in range(4)]
@@ -507,11 +507,11 @@ def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
     from gpate.methods.progress import Interrupted
 
     whole = gs_wgan(tmp_path / "whole", warm_steps=4)
-    whole.prepare(lambda: False)
+    whole.prepare(student(), lambda: False)
     stopped = gs_wgan(tmp_path / "stopped", warm_steps=4)
     asked = iter(range(1, 9))
     with pytest.raises(Interrupted):
-        stopped.prepare(lambda: next(asked) >= 2)
+        stopped.prepare(student(), lambda: next(asked) >= 2)
     again = SecretCritic(
         material(4),
         spec=SPEC,
@@ -522,7 +522,7 @@ def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
         key=KEY,
         device=CPU,
     )
-    again.prepare(lambda: False)
+    again.prepare(student(), lambda: False)
     assert all(torch.equal(whole.state()[name], tensor) for name, tensor in again.state().items())
     assert not whole.gate.ledger.tally  # a warm start releases nothing
 

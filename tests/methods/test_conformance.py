@@ -154,6 +154,7 @@ def test_a_stopped_run_ends_like_one_that_was_not(recipe: str, kind: str, tmp_pa
     resumed = GPATE.resume(tmp_path / "run", *data(kind))
     tallies = [read_ledger(tmp_path / name / "release" / "ledger.jsonl").tally for name in ("whole", "run")]
     assert tallies[0] == tallies[1]
+    assert not list((tmp_path / "run" / "private").glob("*.safetensors")), "no teacher outlives the run"
     assert resumed.privacy.spend == whole.privacy.spend
     assert torch.equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
     assert verify(tmp_path / "run" / "release").passed

@@ -34,6 +34,8 @@ SMALL: dict[str, Any] = {
     "teacher_batch": 4,
 }
 
+LATER = {"rematching.steps": 2, "rematching.batch": 20, "later.samples": 60, "later.epochs": 1, "later.frequencies": 50}
+
 
 def fitted(out: Path, hooks: dict[str, Any] | None = None, **changes: Any) -> GPATE:
     settings = {**SMALL, **changes.pop("settings", {})}
@@ -58,7 +60,7 @@ def test_fit_sample_verify_with_exact_noise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.6])
 def test_the_votes_have_their_share_of_the_budget(share: float, tmp_path: Path) -> None:
-    made = fitted(tmp_path / "run", settings={"vote_share": share, "shares": [0.25, 0.75], "rematching.steps": 2})
+    made = fitted(tmp_path / "run", settings={"vote_share": share, "shares": [0.25, 0.75], **LATER})
     tally = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").tally
     votes = math.fsum(n * e.mu**2 for e, n in tally.items() if isinstance(e, GNMax | NoisyMaxThreshold))
     before = sorted(e.mu**2 for e, n in tally.items() for _ in range(n) if not isinstance(e, GNMax | NoisyMaxThreshold))

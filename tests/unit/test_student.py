@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.errors import InvalidValue
+from gpate.hardware import has_triton
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.folded import FoldedGenerator
 from gpate.student.networks import IMAGE_NETWORKS, Up, build_network, initialise
+from gpate.student.normalisation import ClassNorm
 from gpate.student.student import sample_chunks
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
@@ -194,3 +199,33 @@ def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int]) -> Non
         plain = network.eval()(z, labels)
     assert plain.std() > 0.01
     assert torch.allclose(FoldedGenerator(network, state, dtype=torch.float32)(z, labels), plain, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or not has_triton(), reason="needs a GPU with Triton")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(6, 5, 7, 7), (20, 64, 28, 28), (8, 128, 3, 5)])
+def test_the_kernels_of_the_class_norm_compute_what_torch_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Output, all gradients, and the running statistics; in double precision as the reference."""
+    stream = torch.Generator().manual_seed(0)
+    layer = ClassNorm(shape[1], 3)
+    with torch.no_grad():
+        for table in (layer.scale, layer.shift):
+            table.copy_(torch.randn(table.shape, generator=stream))
+    x, towards = (torch.randn(shape, generator=stream).to(dtype) for _ in range(2))
+    y = F.one_hot(torch.arange(shape[0]) % 3, 3)
+
+    def both(device: str, real: torch.dtype) -> list[torch.Tensor]:
+        own = copy.deepcopy(layer).to(device, torch.float64 if device == "cpu" else torch.float32).train()
+        leaf = x.to(device, real).requires_grad_()
+        out = own(leaf, y.to(device, own.scale.dtype))
+        out.backward(towards.to(device, real))
+        assert leaf.grad is not None
+        assert own.scale.grad is not None
+        assert own.shift.grad is not None
+        found = [out, leaf.grad, own.scale.grad, own.shift.grad, own.norm.running_mean, own.norm.running_var]
+        return [tensor.detach().cpu().double() for tensor in found]
+
+    for fused, slow in zip(both("cuda", dtype), both("cpu", torch.float64), strict=True):
+        assert (
+            fused - slow
+        ).norm() <= 0.01 * slow.norm()  # a number within rounding of the ReLU's corner may fall on either side

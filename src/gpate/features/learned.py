@@ -42,6 +42,8 @@ class Learner:
         frequencies: of the Fourier features, of all networks together.
         bandwidth: of the Fourier features, in typical distances between synthetic images in the last hidden layer.
         weights: of direction, Fourier features and soft labels; they sum to one.
+        turns: 4 to tell apart by how many quarter turns an image was turned as well, 2 for half turns; 1 for classes
+            alone. With few classes there is little to learn otherwise, with one nothing.
     """
 
     samples: int = 30_000
@@ -56,6 +58,7 @@ class Learner:
     frequencies: int = 2000
     bandwidth: float = 0.5
     weights: tuple[float, float, float] = (0.4, 0.5, 0.1)
+    turns: int = 1
 
     def __post_init__(self) -> None:
         for name in ("samples", "epochs", "batch", "width", "hidden", "networks"):
@@ -63,13 +66,15 @@ class Learner:
         require_count("frequencies", self.frequencies, self.networks)
         for name in ("learning_rate", "bandwidth"):
             require_positive(name, getattr(self, name))
+        if self.turns not in (1, 2, 4):
+            raise InvalidValue("turns", self.turns, "1, 2 or 4")
         object.__setattr__(self, "weights", tuple(self.weights))
         if len(self.weights) != 3 or min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0):
             raise InvalidValue("weights", self.weights, "three shares that sum to one")
 
 
 class Classifier(nn.Module):
-    """Two 5x5 convolutions, each halving the size, one hidden layer, one output for each class."""
+    """Two 5x5 convolutions, each halving the size, one hidden layer, one output for each class and turn."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int, settings: Learner) -> None:
         super().__init__()
@@ -78,7 +83,7 @@ class Classifier(nn.Module):
         self.conv1 = nn.Conv2d(channels, maps, 5, padding=2)
         self.conv2 = nn.Conv2d(maps, 2 * maps, 5, padding=2)
         self.dense = nn.Linear(2 * maps * (height // 4) * (width // 4), settings.hidden)
-        self.out = nn.Linear(settings.hidden, classes)
+        self.out = nn.Linear(settings.hidden, classes * settings.turns)
 
     def hidden(self, images: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, hidden]."""
@@ -196,6 +201,8 @@ def learn_features(
         round_: tells the streams of one round from those of another.
     """
     device, shape = images.device, (images.shape[1], images.shape[2], images.shape[3])
+    if settings.turns == 4 and shape[1] != shape[2]:
+        raise InvalidValue("turns", settings.turns, "at most 2 for images that are not square")
     networks, frequencies = [], []
     for i in range(settings.networks):
         network = Classifier(shape, classes, settings)
@@ -218,12 +225,23 @@ def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learne
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     for _ in range(settings.epochs):
         for chosen in torch.randperm(len(images), generator=stream, device=stream.device).split(settings.batch):
-            x = images[chosen]
+            x, wanted = turned(images[chosen], labels[chosen], settings.turns)
             if settings.jitter:
                 x = x + settings.jitter * torch.randn(x.shape, generator=stream, device=stream.device)
             hidden = network.hidden(x)
             kept = torch.rand(hidden.shape, generator=stream, device=stream.device) >= settings.dropout
-            loss = F.cross_entropy(network.out(hidden * kept / (1 - settings.dropout)), labels[chosen])
+            loss = F.cross_entropy(network.out(hidden * kept / (1 - settings.dropout)), wanted)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
+
+
+def turned(images: Tensor, labels: Tensor, turns: int) -> tuple[Tensor, Tensor]:
+    """The images in equal parts turned by so many quarters (or halves), and labels that tell class and turn."""
+    if turns == 1:
+        return images, labels
+    which = torch.arange(len(images), device=images.device) % turns
+    out = images.clone()
+    for turn in range(1, turns):
+        out[which == turn] = torch.rot90(images[which == turn], turn * 4 // turns, (2, 3))
+    return out, labels * turns + which

@@ -122,9 +122,9 @@ class Embedding:
         return {
             "network": "light" if self.network == "auto" else self.network,
             "maps": min(self.maps, 32),
-            "matching.steps": min(self.matching.steps, 500),
+            "matching.steps": min(self.matching.steps, 400),
             "matching.batch": min(self.matching.batch, 100),
-            "rematching.steps": min(self.rematching.steps, 300),
+            "rematching.steps": min(self.rematching.steps, 200),
             "rematching.batch": min(self.rematching.batch, 100),
             "first.frequencies": min(self.first.frequencies, 2000),
             "later.samples": min(self.later.samples, 5000),
@@ -262,7 +262,7 @@ def _features(
     spec = student.spec
     shape = (spec.channels, spec.height, spec.width)
     drawn = image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
-    if r == 0 or spec.classes == 1:  # without classes there is nothing to learn: fresh frequencies instead
+    if r == 0 or spec.classes * settings.later.turns == 1:  # nothing to tell apart: fresh frequencies instead
         return drawn
 
     def learnt() -> dict[str, Tensor]:

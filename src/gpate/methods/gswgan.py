@@ -35,7 +35,7 @@ from gpate.boundary import Gate, OneOfMany, Released
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.methods.adversarial import Adversarial, parts_for, planned
 from gpate.methods.progress import Interrupted
-from gpate.methods.run import Answers, RunFolder
+from gpate.methods.run import WARM_START, Answers, RunFolder
 from gpate.methods.school import Material, School, build_ensemble
 from gpate.methods.training import Adversary, Turn
 from gpate.private.losses import Wasserstein
@@ -44,8 +44,6 @@ from gpate.private.teachers import Batch
 from gpate.private.warmup import LocalGenerators
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
-
-_WARM = "warm-start.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +175,8 @@ class SecretCritic(Adversary):
             learning_rate=settings.critic_rate,
         )
         start = 0
-        if self.folder.has(_WARM):
-            state, metadata = self.folder.read_tensors(_WARM)
+        if self.folder.has(WARM_START):
+            state, metadata = self.folder.read_tensors(WARM_START)
             ensemble.load_state(state)
             local.load_state(state)
             start = int(metadata["steps"])
@@ -188,7 +186,7 @@ class SecretCritic(Adversary):
             stopping = stop()
             if stopping or time.monotonic() - saved > self.checkpoint_seconds:
                 metadata = {"steps": str(step + 1)}
-                self.folder.write_tensors(_WARM, {**ensemble.state(), **local.state()}, metadata)
+                self.folder.write_tensors(WARM_START, {**ensemble.state(), **local.state()}, metadata)
                 saved = time.monotonic()
             if stopping:
                 raise Interrupted(

@@ -33,6 +33,9 @@ from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
 from gpate.errors import GpateError, InvalidValue
 
 _JOURNAL = "answers.jsonl"
+WARM_START = "warm-start.safetensors"
+"""Checkpoint of what comes before the first iteration."""
+
 _LARGE = 256 << 20
 """Bytes of journal after which a checkpoint takes its place."""
 
@@ -106,8 +109,9 @@ class RunFolder:
 
     def drop_checkpoints(self) -> None:
         """When the run is finished: they hold private state that nobody needs any more."""
-        for checkpoint in self.private.rglob("checkpoint*.safetensors"):
-            checkpoint.unlink(missing_ok=True)
+        for pattern in ("checkpoint*.safetensors", WARM_START):
+            for kept in self.private.rglob(pattern):
+                kept.unlink(missing_ok=True)
 
     @property
     def finished(self) -> bool:

@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     def transformer(column: dict[str, Any]) -> Any:
         if column["kind"] == "number":
             own = {"lower": 0.0, "upper": 1.0, "nullable": column["missing"]}
-            return MinMaxTransformer(**own, negative=False) if gan else BinTransformer(bins=BINS, **own)
+            return MinMaxTransformer(**own) if gan else BinTransformer(bins=BINS, **own)
         label = LabelTransformer(nullable=False)
         return ChainTransformer([label, OneHotEncoder()]) if gan else label
 

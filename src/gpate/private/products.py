@@ -8,13 +8,14 @@ tests. Those kernels can be differentiated once; what is differentiated twice (a
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from gpate.hardware import has_triton
 
 KERNEL, STRIDE, PAD = 5, 2, 2
 EPS = 1e-5
@@ -186,12 +187,7 @@ def activation(
 
 def has_kernels(x: Tensor) -> bool:
     """Whether this tensor's device has the Triton kernels; they are for single precision."""
-    return x.is_cuda and x.dtype == torch.float32 and _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    return x.is_cuda and x.dtype == torch.float32 and has_triton()
 
 
 @cache

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
+from gpate.student.normalisation import ClassNorm
 
 LEAK = 0.2
 IMAGE_NETWORKS = ("dcgan", "residual", "dense")
@@ -164,21 +165,6 @@ class ImageGenerator(nn.Module):
         return torch.sigmoid(h).flatten(1)
 
 
-class ClassNorm(nn.Module):
-    """Batch normalisation whose scale and shift depend on the class."""
-
-    def __init__(self, maps: int, classes: int) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm2d(maps, affine=False)
-        self.scale = nn.Parameter(torch.ones(classes, maps))
-        self.shift = nn.Parameter(torch.zeros(classes, maps))
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """[m, maps, h, w], one-hot [m, classes] -> [m, maps, h, w]."""
-        normed: Tensor = self.norm(x)
-        return torch.addcmul((y @ self.shift)[:, :, None, None], normed, (y @ self.scale)[:, :, None, None])
-
-
 class ResidualUp(nn.Module):
     """Doubles height and width by repeating pixels, then adds what two 3x3 convolutions find."""
 
@@ -191,8 +177,8 @@ class ResidualUp(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """[m, inputs, h, w], one-hot [m, classes] -> [m, outputs, 2h, 2w]."""
-        h = self.conv1(F.interpolate(self.norm1(x, y).relu(), scale_factor=2.0))
-        h = self.conv2(self.norm2(h, y).relu())
+        h = self.conv1(F.interpolate(self.norm1(x, y), scale_factor=2.0))
+        h = self.conv2(self.norm2(h, y))
         out: Tensor = h + F.interpolate(self.skip(x), scale_factor=2.0)
         return out
 
@@ -222,7 +208,7 @@ class ResidualGenerator(nn.Module):
         h = self.dense(torch.cat([z, y], 1)).view(-1, *self.base)
         for block in self.blocks:
             h = block(h, y)
-        return torch.sigmoid(self.out(self.norm(h, y).relu())).flatten(1)
+        return torch.sigmoid(self.out(self.norm(h, y))).flatten(1)
 
 
 class DenseGenerator(nn.Module):

@@ -7,6 +7,7 @@ import torch
 
 from gpate.errors import InvalidValue
 from gpate.features import LearnedFeatures, Learner, learn_features, typical_distance
+from gpate.features.learned import turned
 from gpate.streams import Streams
 
 SMALL = Learner(samples=300, epochs=3, batch=30, width=4, hidden=16, frequencies=20, networks=2)
@@ -62,7 +63,37 @@ def test_parts_without_weight_are_left_out() -> None:
     assert learned(settings=settings).dims == 40 + 2
 
 
-@pytest.mark.parametrize("change", [{"weights": (0.5, 0.5, 0.5)}, {"epochs": 0}, {"bandwidth": -1.0}])
+@pytest.mark.parametrize("change", [{"weights": (0.5, 0.5, 0.5)}, {"epochs": 0}, {"bandwidth": -1.0}, {"turns": 3}])
 def test_bad_settings_are_named(change: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match="must be"):
         Learner(**change)  # type: ignore[arg-type]
+
+
+def test_turned_images_carry_their_class_and_turn() -> None:
+    images, labels = torch.rand(8, 1, 5, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+    out, both = turned(images, labels, 4)
+    for i in range(8):
+        assert (int(both[i]) // 4, int(both[i]) % 4) == (int(labels[i]), i % 4)
+        back = torch.rot90(out[i], -(i % 4), (1, 2))
+        assert torch.equal(back, images[i])
+    halves, _ = turned(images, labels, 2)
+    assert torch.equal(halves[1], images[1].flip(1, 2))
+    assert turned(images, labels, 1)[0] is images
+
+
+def test_one_class_can_be_learned_from_by_its_turns() -> None:
+    """Upright and lying stripes as one class: a map that told turns apart sees their direction."""
+    x, direction = stripes(400, 2)
+    settings = Learner(samples=300, epochs=6, batch=30, width=4, hidden=16, frequencies=20, turns=4)
+    upright = stripes(600, 1)[0][::2]
+    phi = learn_features(upright, torch.zeros(300, dtype=torch.int64), 1, settings=settings, streams=Streams(0))
+    v = phi(x)
+    apart = float((v[direction == 0].mean(0) - v[direction == 1].mean(0)).norm()) / typical_distance(v)
+    assert apart > 0.5
+    assert float(v.norm(dim=1).max()) <= phi.bound * (1 + 1e-6)
+    again = LearnedFeatures.from_state(phi.state(), SHAPE, 1, settings=settings)
+    assert torch.equal(again(x), v)
+    with pytest.raises(InvalidValue, match="not square"):
+        learn_features(
+            torch.rand(4, 1, 8, 12), torch.zeros(4, dtype=torch.int64), 1, settings=settings, streams=Streams(0)
+        )
