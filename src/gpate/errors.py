@@ -217,3 +217,30 @@ class PeerFailed(PeerError):
 
 class PeerTooSlow(PeerError):
     """It was stopped at its time limit."""
+
+
+class RankError(GpateError):
+    """Base of what can go wrong between the ranks of one run."""
+
+
+class RankLost(RankError):
+    """Another rank ended, or did not answer in time."""
+
+    def __init__(self, what: str, *, rank: int, size: int, seconds: float) -> None:
+        super().__init__(
+            f"Rank {rank} of {size} could not {what}: another rank ended, or did not answer within {seconds:g} seconds. "
+            "Mend: see that rank's own message, then `gpate fit --resume` under torchrun with as many ranks; for slow "
+            "ranks set GPATE_RANK_SECONDS higher."
+        )
+
+
+class FirstRankStopped(RankError):
+    """Rank 0 stopped with an error of its own, which is quoted."""
+
+
+class RanksDisagree(RankError):
+    """Ranks that must have the same settings, data or versions have not. What differs is named and not quoted."""
+
+    def __init__(self, name: str, others: list[int], mend: str) -> None:
+        numbers = ", ".join(map(str, others))
+        super().__init__(f"Ranks differ in their {name}: {numbers} not as rank 0. Mend: {mend}.")

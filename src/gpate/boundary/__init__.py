@@ -6,6 +6,7 @@ from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
+from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, Records
 from gpate.boundary.types import Released, Sensitive
@@ -13,7 +14,9 @@ from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DP
 
 __all__ = [
     "ABSTAIN",
+    "ALONE",
     "Ballots",
+    "ClosedGate",
     "ConfidentGNMaxAggregator",
     "DPGradAgg",
     "DataDependentSpend",
@@ -34,6 +37,7 @@ __all__ = [
     "OneOfMany",
     "PlainMean",
     "PublishedEpsilon",
+    "Ranks",
     "Records",
     "Released",
     "SampledSum",
@@ -43,4 +47,5 @@ __all__ = [
     "Voucher",
     "noise_named",
     "plan_domain",
+    "ranks_here",
 ]

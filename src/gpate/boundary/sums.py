@@ -125,18 +125,26 @@ class NoisyCounts:
         grid = gate.grid(self.sigma)
         return (DiscreteGaussian if grid else Gaussian)(sigma=self.sigma, dimension=self.classes, grid=grid)
 
-    def __call__(
-        self, labels: Sensitive[Tensor] | Iterable[Sensitive[Tensor]], gate: Gate
-    ) -> Released[NDArray[np.float64]]:
-        """Labels, at once or in chunks -> noisy counts, float64 [classes]. They may be negative: that is the noise."""
-        gate.check(self.event(gate))
-        counts = np.zeros(self.classes, dtype=np.int64)
+    def count(self, labels: Sensitive[Tensor] | Iterable[Sensitive[Tensor]]) -> Sensitive[Tensor]:
+        """The exact counts, int64 [classes]. Counts of shards may be added to each other."""
+        counts = torch.zeros(self.classes, dtype=torch.int64)
         for chunk in [labels] if isinstance(labels, Sensitive) else labels:
             found = opened(chunk)
             checked = checked_groups(found, len(found), self.classes, found.device)
-            counts += torch.bincount(checked, minlength=self.classes).cpu().numpy()
+            counts += torch.bincount(checked, minlength=self.classes).cpu()
+        return Sensitive(counts)
+
+    def release(self, counts: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
+        """Noises exact counts: float64 [classes]. They may be negative: that is the noise."""
         voucher = gate.pay(self.event(gate), purpose="class counts")
-        return Released(voucher.perturb(counts), receipts=(voucher.receipt,))
+        return Released(voucher.perturb(opened(counts).cpu().numpy()), receipts=(voucher.receipt,))
+
+    def __call__(
+        self, labels: Sensitive[Tensor] | Iterable[Sensitive[Tensor]], gate: Gate
+    ) -> Released[NDArray[np.float64]]:
+        """Labels, at once or in chunks -> noisy counts, float64 [classes]."""
+        gate.check(self.event(gate))
+        return self.release(self.count(labels), gate)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -59,18 +61,25 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a generator to private records, under a budget that cannot be crossed."""
+    from gpate.boundary import ranks_here
     from gpate.methods.gpate import GPATE
     from gpate.methods.progress import Interrupted
     from gpate.schema import TableSchema
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
+    ranks = ranks_here()
+    atexit.register(ranks.close)
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    if restarted and data is not None and ranks.share(lambda: ((out or Path("run")) / "private" / "run.json").exists()):
+        resume = out or Path("run")  # torchrun started the same command again: go on instead of beginning
+    quiet = quiet or not ranks.first
     stop = threading.Event()
     warn = _warn_as_json if as_json else _warn
     with first_interrupt(stop), display(quiet=quiet, as_json=as_json) as show:
         try:
             if resume is not None:
-                model = GPATE.resume(resume, on_progress=show, on_warning=warn, stop=stop.is_set)
+                model = GPATE.resume(resume, ranks=ranks, on_progress=show, on_warning=warn, stop=stop.is_set)
             else:
                 settings = dict(_pair(text) for text in change or [])
                 model = GPATE(
@@ -89,6 +98,7 @@ def fit(
                     schema=schema,
                     target=target,
                     out=out or Path("run"),
+                    ranks=ranks,
                     on_progress=show,
                     on_warning=warn,
                     stop=stop.is_set,
@@ -96,6 +106,8 @@ def fit(
         except Interrupted as stopped:
             errors.print(f"[bold]{escape(str(stopped))}[/]", soft_wrap=True, highlight=False)
             raise typer.Exit(STOPPED) from None
+    if not ranks.first:
+        return
     certificate, release = model.certificate_, str(model.run_ / "release")
     if as_json:
         print_json({**certificate.to_json(), "release": release})

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import Gate, NoisyCounts, NoisySum, Records, Released, Sensitive
+from gpate.boundary import ALONE, Gate, NoisyCounts, NoisySum, Ranks, Records, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, require_count
 from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.images import SMALL, ImageFeatures, image_features
@@ -113,6 +113,10 @@ class Embedding:
         network = self.network if self.network not in larger else "dense" if small else larger[self.network]
         return replace(spec, network=network, maps=self.maps, latent=self.latent)
 
+    def chunk_for(self, dims: int) -> int:
+        """Records put through a map at a time."""
+        return self.chunk or max(16, min(1000, 1000 * 3072 // dims))
+
     def quick(self) -> dict[str, Any]:
         """Changes for a try-out on two cores: a smaller network, fewer and smaller steps, fewer frequencies."""
         return {
@@ -157,6 +161,7 @@ def train_by_embedding(
     streams: Streams,
     device: torch.device,
     reserve: float = 0.0,
+    ranks: Ranks = ALONE,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_warning: Callable[[str], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
@@ -164,7 +169,8 @@ def train_by_embedding(
     """Runs all rounds and returns the finished student and the released class shares.
 
     Args:
-        features: the private images, [records, channels * height * width] in [0, 1], or encoded rows of a table.
+        features: the private images, [records, channels * height * width] in [0, 1], or encoded rows of a table; with several
+            ranks this one's part of them, in whole chunks (`Embedding.chunk_for`) so that every record is computed as alone.
         labels: their classes, [records].
         spec: of the student's network.
         settings: of the method.
@@ -173,6 +179,7 @@ def train_by_embedding(
         streams: of all randomness but the noise.
         device: where to compute.
         reserve: share of the budget, after the class counts, that is left for what comes later.
+        ranks: who else holds records. Rank 0 trains the student; the others wait, and have it in the end.
         on_progress: called every few steps, with released numbers only.
         on_warning: called with what a user should know before trusting the result.
         stop: asked after each step; True stops the run so that it can be resumed.
@@ -180,16 +187,17 @@ def train_by_embedding(
     if spec.kind == "table" and len(settings.shares) > 1:
         mend = "Later rounds learn features of images. Mend: one share, or the recipe `default`."
         raise InvalidValue("shares", settings.shares, "a single one for a table", mend)
-    release = _Release(features, labels, spec, settings, gate, folder, device, reserve)
-    watch = _Watch(settings, gate, folder, on_progress, stop)
+    release = _Release(features, labels, spec, settings, gate, folder, device, ranks, reserve)
+    watch = _Watch(settings, gate, folder, ranks, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
-    done, _, state = folder.last_checkpoint()
+    done, _, state = folder.last_checkpoint() if ranks.first else (0, 0, {})
     if state:
         student.load_state(state)
+    done = ranks.share(lambda: done)
     targets: list[Target] = []
     for r in range(len(settings.shares)):
-        phi = _features(r, student, settings, folder, streams, device)
+        phi = _features(r, student, settings, folder, streams, device, ranks)
         try:
             sums, sigma = release.sums(phi, r)
         except BudgetExceeded:
@@ -205,9 +213,16 @@ def train_by_embedding(
             )
         if r < done:
             continue
-        matching = settings.rematching if r else settings.matching
-        match(student, targets, settings=matching, streams=streams, round_=r, on_step=watch.steps(r, matching.steps))
-        folder.checkpoint(r + 1, student.state())
+
+        def train(r: int = r) -> None:
+            matching = settings.rematching if r else settings.matching
+            on_step = watch.steps(r, matching.steps)
+            match(student, targets, settings=matching, streams=streams, round_=r, on_step=on_step)
+            folder.checkpoint(r + 1, student.state())
+
+        ranks.share(train)
+    if ranks.size > 1:
+        student.network.load_state_dict(ranks.share_tensors(student.network.state_dict))
     student.finish(streams.torch("statistics"))
     student.shares = counts.value / counts.value.sum()
     return student, student.shares
@@ -235,7 +250,13 @@ def plausible_counts(noisy: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _features(
-    r: int, student: Student, settings: Embedding, folder: RunFolder, streams: Streams, device: torch.device
+    r: int,
+    student: Student,
+    settings: Embedding,
+    folder: RunFolder,
+    streams: Streams,
+    device: torch.device,
+    ranks: Ranks,
 ) -> FeatureMap:
     """The map of a round. It looks at the student only; a learned one is kept, for its release must not lose it."""
     spec = student.spec
@@ -243,15 +264,19 @@ def _features(
     drawn = image_features(shape, settings=settings.first, streams=streams, round_=r, device=device)
     if r == 0 or spec.classes * settings.later.turns == 1:  # nothing to tell apart: fresh frequencies instead
         return drawn
-    kept = f"features-{r}.safetensors"
-    if not folder.has(kept):
-        labels = torch.arange(settings.later.samples, device=device) % spec.classes
-        frozen = student.frozen(streams.torch("learned statistics", r, device=device))
-        stream = streams.torch("learned samples", r, device=device)
-        images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
-        fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
-        folder.write_tensors(kept, fresh.state(), {})
-    state, _ = folder.read_tensors(kept)
+
+    def learnt() -> dict[str, Tensor]:
+        kept = f"features-{r}.safetensors"
+        if not folder.has(kept):
+            labels = torch.arange(settings.later.samples, device=device) % spec.classes
+            frozen = student.frozen(streams.torch("learned statistics", r, device=device))
+            stream = streams.torch("learned samples", r, device=device)
+            images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
+            fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
+            folder.write_tensors(kept, fresh.state(), {})
+        return folder.read_tensors(kept)[0]
+
+    state = ranks.share_tensors(learnt)
     learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=device)
     share = settings.later_first
     return Combined([learned, drawn], weights=[1 - share, share]) if share else learned
@@ -269,46 +294,65 @@ class _Release:
         gate: Gate,
         folder: RunFolder,
         device: torch.device,
+        ranks: Ranks,
         reserve: float = 0.0,
     ) -> None:
-        self._features, self._labels = features, labels
+        self._features, self._labels, self.ranks = features, labels, ranks
         self._later = reserve / (1 - reserve)  # beside the rounds' shares, which sum to one
         self.spec, self.settings, self.gate, self.folder, self.device = spec, settings, gate, folder, device
 
     def counts(self, on_warning: Callable[[str], None]) -> Released[np.ndarray]:
         """Class counts, at least one each."""
-        if not self.folder.has("counts.json"):
-            share = self.settings.counts_share
-            sigma = 1.0 / mu_of(self.gate, "class counts", share, 1.0)
-            noisy = NoisyCounts(classes=self.spec.classes, sigma=sigma)(Sensitive(self._labels), self.gate)
-            kept = {"counts": noisy.value.tolist(), "sigma": sigma, "receipts": receipts_to_json(noisy.receipts)}
-            self.folder.write_json("counts.json", kept)
-        kept = self.folder.read_json("counts.json")
-        found = self.gate.recall(np.array(kept["counts"]), receipts_from_json(kept["receipts"]))
-        if found.value.sum() < 10 * kept["sigma"]:
+        name, ranks, gate, folder = "counts.json", self.ranks, self.gate, self.folder
+        total: Sensitive[Tensor] | None = None
+        sigma = ranks.share(lambda: folder.read_json(name)["sigma"] if folder.has(name) else 0.0)
+        if not sigma:
+            sigma = ranks.share(lambda: 1.0 / mu_of(gate, "class counts", self.settings.counts_share, 1.0))
+            total = ranks.add_up(NoisyCounts(classes=self.spec.classes, sigma=sigma).count(Sensitive(self._labels)))
+
+        def answer() -> Released[np.ndarray]:
+            if total is not None:
+                noisy = NoisyCounts(classes=self.spec.classes, sigma=sigma).release(total, gate)
+                kept = {"counts": noisy.value.tolist(), "sigma": sigma, "receipts": receipts_to_json(noisy.receipts)}
+                folder.write_json(name, kept)
+            kept = folder.read_json(name)
+            return gate.recall(np.array(kept["counts"]), receipts_from_json(kept["receipts"]))
+
+        found = ranks.share_released(answer)
+        if found.value.sum() < 10 * sigma:
             on_warning(
-                f"The number of records cannot be told from the noise (give or take {2 * kept['sigma']:,.0f}): the synthetic "
+                f"The number of records cannot be told from the noise (give or take {2 * sigma:,.0f}): the synthetic "
                 "images will say next to nothing. Mend: a larger epsilon, or more records."
             )
-        return found.map(lambda noisy: plausible_counts(noisy, kept["sigma"]))
+        return found.map(lambda noisy: plausible_counts(noisy, sigma))
 
     def sums(self, phi: FeatureMap, r: int) -> tuple[Released[np.ndarray], float]:
         """Sums of phi by class, [classes, dims], and the deviation of their noise."""
-        name = f"released-{r}.safetensors"
-        if not self.folder.has(name):
-            ahead = self.settings.shares[r:]
-            sigma = phi.bound / mu_of(self.gate, f"round {r + 1}", ahead[0], math.fsum(ahead) + self._later)
-            mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
-            noisy = mechanism(self._chunks(phi), self.gate)
-            metadata = {"sigma": repr(mechanism.sigma), "receipts": json.dumps(receipts_to_json(noisy.receipts))}
-            self.folder.write_tensors(name, {"sums": torch.from_numpy(noisy.value)}, metadata)
-        tensors, metadata = self.folder.read_tensors(name)
-        receipts = receipts_from_json(json.loads(metadata["receipts"]))
-        return self.gate.recall(tensors["sums"].numpy(), receipts), float(metadata["sigma"])
+        name, ranks, gate, folder = f"released-{r}.safetensors", self.ranks, self.gate, self.folder
+        ahead = self.settings.shares[r:]
+        total: Sensitive[Tensor] | None = None
+        sigma = ranks.share(lambda: float(folder.read_tensors(name)[1]["sigma"]) if folder.has(name) else 0.0)
+        again = bool(sigma)
+        if not again:
+            whole = math.fsum(ahead) + self._later
+            sigma = ranks.share(lambda: phi.bound / mu_of(gate, f"round {r + 1}", ahead[0], whole))
+        mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=self.spec.classes, l2_bound=phi.bound)
+        if not again:
+            total = ranks.add_up(mechanism.fixed_point(self._chunks(phi)))
+
+        def answer() -> Released[np.ndarray]:
+            if total is not None:
+                noisy = mechanism.release(total, gate)
+                metadata = {"sigma": repr(sigma), "receipts": json.dumps(receipts_to_json(noisy.receipts))}
+                folder.write_tensors(name, {"sums": torch.from_numpy(noisy.value)}, metadata)
+            tensors, metadata = folder.read_tensors(name)
+            return gate.recall(tensors["sums"].numpy(), receipts_from_json(json.loads(metadata["receipts"])))
+
+        return ranks.share_released(answer), sigma
 
     def _chunks(self, phi: FeatureMap) -> Iterator[Sensitive[Records]]:
         spec = self.spec
-        size = self.settings.chunk or max(16, min(1000, 1000 * 3072 // spec.dims))
+        size = self.settings.chunk_for(spec.dims)
         with torch.no_grad():
             for images, labels in zip(self._features.split(size), self._labels.split(size), strict=True):
                 filled = images.new_zeros(size, spec.dims)
@@ -327,10 +371,11 @@ class _Watch:
         settings: Embedding,
         gate: Gate,
         folder: RunFolder,
+        ranks: Ranks,
         on_progress: Callable[[Progress], None],
         stop: Callable[[], bool],
     ) -> None:
-        self.gate, self.folder, self.on_progress, self.stop = gate, folder, on_progress, stop
+        self.gate, self.folder, self.ranks, self.on_progress, self.stop = gate, folder, ranks, on_progress, stop
         self._before = [
             0,
             *(settings.matching.steps + r * settings.rematching.steps for r in range(len(settings.shares))),
@@ -342,6 +387,7 @@ class _Watch:
         spend = self.gate.spend
 
         def after(step: int) -> None:
+            self.ranks.beat()
             if step % self._EVERY == 0 or step == steps:
                 done = self._before[r] + step
                 self.on_progress(

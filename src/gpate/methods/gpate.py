@@ -23,17 +23,16 @@ from typing import Any, Self
 import torch
 
 from gpate.accounting import Budget
-from gpate.boundary import Gate, noise_named
+from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
 from gpate.datasets import DATASETS
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import recipes
-from gpate.methods.job import TRAIN, Job, tell_outside_domain
-from gpate.methods.material import Encoding, encode_records, fingerprint_of, read_records, schema_for, source_of
+from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
+from gpate.methods.material import Part, encode_part, fingerprint_of, read_records, schema_for, source_of
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder, RunFolderError, key_from
 from gpate.private.fingerprint import new_key
-from gpate.private.sources import PrivateRecords
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.streams import Streams
@@ -137,6 +136,7 @@ class GPATE:
         schema: Schema | str | os.PathLike[str] | None = None,
         target: str | None = None,
         out: str | os.PathLike[str] | None = None,
+        ranks: Ranks = ALONE,
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_warning: Callable[[str], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
@@ -149,6 +149,8 @@ class GPATE:
             schema: the public facts; a benchmark brings its own.
             target: the class column of a table, if the schema does not name it.
             out: the run folder; a temporary one by default.
+            ranks: from `gpate.boundary.ranks_here()` in a process that torchrun started. All ranks call `fit` alike; rank 0
+                alone pays and writes, and is the only one fitted.
             on_progress: called after each iteration with numbers that may be shown.
             on_warning: called with what a user should know before trusting the result.
             stop: asked after each iteration; True stops the run so that it can be resumed.
@@ -157,22 +159,30 @@ class GPATE:
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
         noise = noise_named(self.noise, seed=self.noise_seed)
-        streams = Streams(self.seed)
+        _check_method(settings, ranks)
+        ranks.agree("settings", (settings.to_json(), self.epsilon, self.delta, self.noise, self.noise_seed, self.seed))
+        ranks.agree("schema", public.to_dict())
+        streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
         epsilon = float("inf") if settings.noiseless else self.epsilon
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
         records = read_records(data, labels, public)
-        encoded = encode_records(records, public, settings.latent)
-        recipes.check_room(settings, budget=budget, dims=encoded.spec.dims)
-        folder = RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
-        key = new_key()
+        key = key_from(ranks.share(lambda: new_key().hex()))
+        fingerprint = fingerprint_of(records, key)
+        ranks.agree("records", fingerprint, "give every rank the same data")
+        part = encode_part(records, public, settings, ranks)
+        del records
+        recipes.check_room(settings, budget=budget, dims=part.encoded.spec.dims)
+        folder = _shared_folder(
+            ranks, lambda: RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
+        )
         plan = {
             "source": source_of(data),
             "schema": public.to_dict(),
             "settings": settings.to_json(),
             "seed": streams.seed,
             "partition_key": key.hex(),
-            "fingerprint": fingerprint_of(records, key),
+            "fingerprint": fingerprint,
             "budget": {
                 "epsilon": str(budget.epsilon),
                 "delta": budget.delta,
@@ -182,9 +192,9 @@ class GPATE:
             "noise": self.noise,
             "noise_seed": self.noise_seed,
         }
-        folder.save_plan(plan)
-        with Gate.create(folder.ledger, budget, noise) as gate:
-            self._run(records, encoded, public, settings, gate, folder, streams, key, on_progress, on_warning, stop)
+        ranks.share(lambda: folder.save_plan(plan))
+        with _gate(ranks, Gate.create, folder, budget, noise) as gate:
+            self._run(part, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return self
 
     @classmethod
@@ -194,6 +204,7 @@ class GPATE:
         data: Any = None,
         labels: Any = None,
         *,
+        ranks: Ranks = ALONE,
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_warning: Callable[[str], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
@@ -204,27 +215,28 @@ class GPATE:
             run: its folder.
             data: the same records, if they were not read from a file.
             labels: likewise.
+            ranks: as in `fit`; best as many as before, or the teachers begin again (nothing is paid twice).
             on_progress: as in `fit`.
             on_warning: as in `fit`.
             stop: as in `fit`.
         """
-        folder = RunFolder.open(run)
-        if folder.finished:
-            raise RunFolderError(
-                f"{folder.path} is finished: its release is in {folder.release}. Mend: start a new run."
-            )
-        plan = folder.plan()
+        folder = _shared_folder(ranks, lambda: _unfinished(run))
+        plan = ranks.share(folder.plan)
         data = plan["source"] if data is None else data
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
         public = Schema.from_dict(plan["schema"])
         settings = Settings.from_json(plan["settings"])
+        _check_method(settings, ranks)
         records, key = read_records(data, labels, public), key_from(plan["partition_key"])
-        if fingerprint_of(records, key) != plan["fingerprint"]:
+        fingerprint = fingerprint_of(records, key)
+        ranks.agree("records", fingerprint, "give every rank the same data")
+        if fingerprint != plan["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
             )
-        encoded = encode_records(records, public, settings.latent)
+        part = encode_part(records, public, settings, ranks)
+        del records
         budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
         model = cls(
             epsilon=budget.epsilon,
@@ -233,20 +245,9 @@ class GPATE:
             noise=plan["noise"],
             noise_seed=plan["noise_seed"],
         )
-        with Gate.resume(folder.ledger, budget, noise_named(plan["noise"], seed=plan["noise_seed"])) as gate:
-            model._run(
-                records,
-                encoded,
-                public,
-                settings,
-                gate,
-                folder,
-                Streams(plan["seed"]),
-                key,
-                on_progress,
-                on_warning,
-                stop,
-            )
+        noise, streams = noise_named(plan["noise"], seed=plan["noise_seed"]), Streams(plan["seed"])
+        with _gate(ranks, Gate.resume, folder, budget, noise) as gate:
+            model._run(part, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return model
 
     def _settings(self, name: str | None, schema: TableSchema | ImageSchema) -> Settings:
@@ -262,50 +263,57 @@ class GPATE:
 
     def _run(
         self,
-        records: PrivateRecords,
-        encoded: Encoding,
+        part: Part,
         schema: TableSchema | ImageSchema,
         settings: Settings,
         gate: Gate,
         folder: RunFolder,
         streams: Streams,
         key: bytes,
+        ranks: Ranks,
         on_progress: Callable[[Progress], None],
         on_warning: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
         job = Job(
-            records=records,
-            encoded=encoded,
+            records=part.records,
+            encoded=part.encoded,
             schema=schema,
             settings=settings,
             gate=gate,
             folder=folder,
             streams=streams,
             key=key,
-            on_progress=on_progress,
-            on_warning=on_warning,
+            on_progress=on_progress if ranks.first else lambda _: None,
+            on_warning=on_warning if ranks.first else lambda _: None,
             stop=stop,
+            ranks=ranks,
+            own=part.own,
         )
         tell_outside_domain(job)
         with _matmul_precision("high"):
             fitted = TRAIN[settings.method](job)
-        write_release(
-            folder.release,
-            spec=fitted.spec,
-            weights={
-                name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()
-            },
-            shares=fitted.shares.tolist(),
-            schema=schema,
-            ledger=gate.ledger,
-            settings=fitted.settings.to_json(),
-            not_for_release=gate.not_for_release,
-        )
+
+        def publish() -> None:
+            write_release(
+                folder.release,
+                spec=fitted.spec,
+                weights={
+                    name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()
+                },
+                shares=fitted.shares.tolist(),
+                schema=schema,
+                ledger=gate.ledger,
+                settings=fitted.settings.to_json(),
+                not_for_release=gate.not_for_release,
+            )
+
+        ranks.share(publish)
         folder.drop_checkpoints()
         self.run_ = folder.path
         self.settings_ = fitted.settings
-        self.release_ = Release.load(folder.release)
+        if ranks.first:
+            self.release_ = Release.load(folder.release)
 
     # --- after fitting -------------------------------------------------------------------------------------------------
 
@@ -360,6 +368,36 @@ class GPATE:
         model = cls(epsilon=loaded.certificate.epsilon, delta=loaded.certificate.delta)
         model.release_ = loaded
         return model
+
+
+def _check_method(settings: Settings, ranks: Ranks) -> None:
+    if ranks.size > 1 and settings.method not in SHARDED:
+        raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(SHARDED)}")
+
+
+def _unfinished(run: str | os.PathLike[str]) -> RunFolder:
+    folder = RunFolder.open(run)
+    if folder.finished:
+        raise RunFolderError(f"{folder.path} is finished: its release is in {folder.release}. Mend: start a new run.")
+    return folder
+
+
+def _shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
+    """The folder that rank 0 makes or opens; other ranks keep their checkpoints at the same path where they are."""
+    return RunFolder(Path(ranks.share(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
+
+
+def _gate(
+    ranks: Ranks,
+    make: Callable[[Path, Budget, Noise], Gate],
+    folder: RunFolder,
+    budget: Budget,
+    noise: Noise,
+) -> Gate:
+    """The run's gate on rank 0; a closed one elsewhere."""
+    found: list[Gate] = []
+    ranks.share(lambda: found.append(make(folder.ledger, budget, noise)))  # all hear of it if it cannot be opened
+    return found[0] if found else ClosedGate(budget, noise)
 
 
 @contextmanager

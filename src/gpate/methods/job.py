@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import nn
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import epsilon_for, mu_for
-from gpate.boundary import Gate, NoisyCounts, NoisyTally, Sensitive
+from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks, Sensitive
+from gpate.errors import InvalidValue
 from gpate.methods import recipes
 from gpate.methods.adversarial import Adversarial
 from gpate.methods.dpgan import DPGAN, SampledCritic
@@ -26,7 +27,7 @@ from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
-from gpate.methods.school import Material
+from gpate.methods.school import Material, shard_block
 from gpate.methods.training import Adversary, train_student
 from gpate.methods.votes import Voters
 from gpate.private.fingerprint import hash_rows
@@ -39,7 +40,11 @@ from gpate.student import GeneratorSpec, Spec, Student
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Job:
-    """One run: the private records, what was asked for, and whom to tell."""
+    """One run: the private records, what was asked for, and whom to tell.
+
+    With several ranks `own` are the places of the records for which this one answers in sums over all records: each
+    record has one rank.
+    """
 
     records: PrivateRecords
     encoded: Encoding
@@ -52,6 +57,8 @@ class Job:
     on_progress: Callable[[Progress], None]
     on_warning: Callable[[str], None]
     stop: Callable[[], bool]
+    ranks: Ranks = ALONE
+    own: slice = field(default_factory=lambda: slice(None))
 
 
 class Fitted(NamedTuple):
@@ -74,11 +81,15 @@ def _by_votes(job: Job) -> Fitted:
         )
         for warning in warnings:
             job.on_warning(warning)
-    teachers = settings.mechanism.teachers
-    assert teachers is not None
     device = chosen_device(settings.speed.device)
     voters = Voters(
-        material_for(job, teachers), spec=spec, settings=settings, gate=job.gate, streams=job.streams, device=device
+        _shard(job, settings, spec),
+        spec=spec,
+        settings=settings,
+        gate=job.gate,
+        streams=job.streams,
+        device=device,
+        ranks=job.ranks,
     )
     rate, iterations = settings.training.learning_rate, settings.training.iterations
     student = _play(job, voters, spec=spec, shares=shares, learning_rate=rate, iterations=iterations)
@@ -89,6 +100,27 @@ def material_for(job: Job, parts: int) -> Material:
     """The records, divided."""
     partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
     return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
+
+
+def _shard(job: Job, settings: Settings, spec: GeneratorSpec) -> Material:
+    """The records of this rank's teachers: all of them, if it is alone."""
+    mechanism, training, ranks = settings.mechanism, settings.training, job.ranks
+    assert mechanism.teachers is not None
+    whole = material_for(job, mechanism.teachers)
+    if ranks.size == 1:
+        return whole
+    block = shard_block(
+        spec,
+        teachers=mechanism.teachers,
+        variant=training.teacher,
+        batch=max(training.teacher_batch, mechanism.samples),
+        device=chosen_device(settings.speed.device),
+        chunk=settings.speed.chunk,
+    )
+    if -(-mechanism.teachers // block) < ranks.size:
+        mend = f"Ranks share {mechanism.teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
+        raise InvalidValue("ranks", ranks.size, "at most one for each block of teachers", mend)
+    return whole.shard(ranks.part(mechanism.teachers, block=block))
 
 
 def _play(
@@ -111,6 +143,7 @@ def _play(
         streams=job.streams,
         iterations=iterations,
         checkpoint_seconds=job.settings.speed.checkpoint_seconds,
+        ranks=job.ranks,
         on_progress=job.on_progress,
         stop=job.stop,
     )
@@ -188,8 +221,8 @@ def _embedded(job: Job, *, reserve: float = 0.0) -> tuple[Student, np.ndarray]:
     """A student from private embeddings, and the class shares; `reserve` of the budget is left."""
     settings = job.settings.embedding
     return train_by_embedding(
-        job.encoded.features,
-        job.encoded.labels,
+        job.encoded.features[job.own],
+        job.encoded.labels[job.own],
         spec=settings.spec_for(job.encoded.spec),
         settings=settings,
         gate=job.gate,
@@ -197,6 +230,7 @@ def _embedded(job: Job, *, reserve: float = 0.0) -> tuple[Student, np.ndarray]:
         streams=job.streams,
         device=chosen_device(job.settings.speed.device),
         reserve=reserve,
+        ranks=job.ranks,
         on_progress=job.on_progress,
         on_warning=job.on_warning,
         stop=job.stop,
@@ -209,24 +243,28 @@ def _by_refinement(job: Job) -> Fitted:
     student, shares = _embedded(job, reserve=settings.refinement.vote_share)
     spec = student.spec
     room = job.folder.room("votes")
-    if not room.has("settings.json"):  # planned once, from what is left before the first vote
-        counts, delta = job.folder.read_json("counts.json")["counts"], job.gate.budget.delta
-        left = Budget(epsilon=epsilon_for(mu_left(job.gate), delta=delta), delta=delta)
-        settings, warnings = recipes.scaled(settings, records=math.fsum(counts), budget=left, dims=spec.dims)
-        for warning in warnings:
-            job.on_warning(warning)
-        room.write_json("settings.json", settings.to_json())
-    settings = Settings.from_json(room.read_json("settings.json"))
-    assert settings.mechanism.teachers is not None
+
+    def planned() -> dict[str, Any]:
+        if not room.has("settings.json"):  # planned once, from what is left before the first vote
+            counts, delta = job.folder.read_json("counts.json")["counts"], job.gate.budget.delta
+            left = Budget(epsilon=epsilon_for(mu_left(job.gate), delta=delta), delta=delta)
+            scaled, warnings = recipes.scaled(settings, records=math.fsum(counts), budget=left, dims=spec.dims)
+            for warning in warnings:
+                job.on_warning(warning)
+            room.write_json("settings.json", scaled.to_json())
+        return room.read_json("settings.json")
+
+    settings = Settings.from_json(job.ranks.share(planned))
     student.restart(settings.refinement.student_rate)
     voters = Voters(
-        material_for(job, settings.mechanism.teachers),
+        _shard(job, settings, spec),
         spec=spec,
         settings=settings,
         gate=job.gate,
         streams=job.streams,
         device=student.device,
         warm_up=settings.refinement.warm_up,
+        ranks=job.ranks,
     )
     train_student(
         voters,
@@ -236,6 +274,7 @@ def _by_refinement(job: Job) -> Fitted:
         streams=job.streams,
         iterations=settings.training.iterations,
         checkpoint_seconds=settings.speed.checkpoint_seconds,
+        ranks=job.ranks,
         on_progress=job.on_progress,
         stop=job.stop,
     )
@@ -271,17 +310,25 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
 }
 
 
+SHARDED = ("votes", "embedding", "refined")
+"""The methods that several ranks can share."""
+
+
 def tell_outside_domain(job: Job) -> None:
     """Tells, with noise, where many values did not fit the declared domain. Paid for once."""
-    outside, share, gate = job.encoded.outside, job.settings.outside_share, job.gate
-    if outside is None or not share or not math.isfinite(gate.budget.epsilon) or job.folder.has("outside.json"):
+    outside, share, gate, ranks = job.encoded.outside, job.settings.outside_share, job.gate, job.ranks
+    if outside is None or not share or not math.isfinite(gate.budget.epsilon):
+        return
+    if ranks.share(lambda: job.folder.has("outside.json")):
         return
     assert isinstance(job.schema, TableSchema)
     columns = len(job.schema.columns)
     whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
     sigma = math.sqrt(columns / share) / whole
-    counts = NoisyTally(sigma=sigma, properties=columns)(outside, gate).value
-    job.folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
+    tally = NoisyTally(sigma=sigma, properties=columns)
+    counts = ranks.release(outside, lambda total: tally(total, gate)).value
+    if ranks.first:
+        job.folder.write_json("outside.json", {"counts": counts.tolist(), "sigma": sigma})
     for column, count in zip(job.schema.columns, counts, strict=True):
         if count > 4 * sigma:
             job.on_warning(
@@ -292,12 +339,17 @@ def tell_outside_domain(job: Job) -> None:
 
 def _class_counts(job: Job, epsilon: float) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
-    if job.folder.has("counts.json"):
-        return np.array(job.folder.read_json("counts.json")["counts"])
-    mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=epsilon)
-    counts = mechanism(Sensitive(job.encoded.labels), job.gate).value
-    job.folder.write_json("counts.json", {"counts": counts.tolist()})
-    return counts
+    name, ranks = "counts.json", job.ranks
+    if not ranks.share(lambda: job.folder.has(name)):
+        mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=epsilon)
+        total = ranks.add_up(mechanism.count(Sensitive(job.encoded.labels[job.own])))
+
+        def paid() -> None:
+            counts = mechanism.release(total, job.gate).value
+            job.folder.write_json(name, {"counts": counts.tolist()})
+
+        ranks.share(paid)
+    return np.array(ranks.share(lambda: job.folder.read_json(name)["counts"]))
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

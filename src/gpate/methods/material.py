@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import Sensitive
+from gpate.boundary import Ranks, Sensitive
 from gpate.datasets import DATASETS
 from gpate.errors import InvalidValue, SchemaError
+from gpate.methods.recipes import Settings
 from gpate.private.fingerprint import hash_rows
 from gpate.private.sources import PrivateRecords, from_arrays, read_source
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -77,23 +78,61 @@ class Encoding(NamedTuple):
 
 def encode_records(records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int) -> Encoding:
     """Records as tensors."""
-    classes = max(1, len(schema.classes))
     if isinstance(schema, ImageSchema):
         features = ImageCodec(schema).encode(records.records).flatten(1)
         found = None if records.labels is None else torch.from_numpy(records.labels)
         outside = None
+    else:
+        encoded = TableCodec(schema).encode(records.records)
+        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
+    labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
+    return Encoding(features, labels, spec_for(schema, latent), outside)
+
+
+def spec_for(schema: TableSchema | ImageSchema, latent: int) -> GeneratorSpec:
+    """The generator of such records: the schema alone decides it."""
+    classes = max(1, len(schema.classes))
+    if isinstance(schema, ImageSchema):
         channels, height, width = schema.channels, schema.height, schema.width
-        spec = GeneratorSpec(
+        return GeneratorSpec(
             kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
         )
-    else:
-        table = TableCodec(schema)
-        encoded = table.encode(records.records)
-        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
-        softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
-        spec = GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
-    labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
-    return Encoding(features, labels, spec, outside)
+    table = TableCodec(schema)
+    softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
+    return GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
+
+
+class Part(NamedTuple):
+    """What one rank holds.
+
+    Attributes:
+        records: as they were read, without those it has no use for.
+        encoded: the same as tensors.
+        own: of these, the places for which this rank answers in sums over all records.
+    """
+
+    records: PrivateRecords
+    encoded: Encoding
+    own: slice
+
+
+def encode_part(records: PrivateRecords, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks) -> Part:
+    """This rank's part of the records, as tensors.
+
+    For embeddings of images a rank keeps its own records only. Teachers need theirs, wherever they stand in the source, so
+    for votes all are kept until the teachers have taken what is theirs; tables are encoded whole as well.
+    """
+    number = len(records.records)
+    if ranks.size == 1:
+        return Part(records, encode_records(records, schema, settings.latent), slice(None))
+    if settings.method == "embedding" and records.kind == "image":
+        block = settings.embedding.chunk_for(spec_for(schema, settings.latent).dims)
+        records = records.part(ranks.part(number, block=block))
+        return Part(records, encode_records(records, schema, settings.latent), slice(None))
+    encoded = encode_records(records, schema, settings.latent)
+    if isinstance(schema, TableSchema) and not ranks.first:  # rank 0 counts for all
+        encoded = encoded._replace(outside=Sensitive(torch.zeros(len(schema.columns), dtype=torch.int64)))
+    return Part(records, encoded, ranks.part(number, block=settings.embedding.chunk_for(encoded.spec.dims)))
 
 
 def fingerprint_of(records: PrivateRecords, key: bytes) -> str:

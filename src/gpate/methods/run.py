@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gpate.accounting import Receipt
-from gpate.boundary import Gate, Released
+from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
 from gpate.errors import GpateError, InvalidValue
 
 _JOURNAL = "answers.jsonl"
@@ -104,14 +104,14 @@ class RunFolder:
         inner = RunFolder(self.path)
         inner.private = self.private / name
         with _named("The run folder"):
-            inner.private.mkdir(mode=0o700, exist_ok=True)
+            inner.private.mkdir(mode=0o700, exist_ok=True, parents=True)
         return inner
 
     def drop_checkpoints(self) -> None:
         """When the run is finished: they hold private state that nobody needs any more."""
-        for name in ("checkpoint.safetensors", WARM_START):
-            for kept in self.private.rglob(name):
-                kept.unlink()
+        for pattern in ("checkpoint*.safetensors", WARM_START):
+            for kept in self.private.rglob(pattern):
+                kept.unlink(missing_ok=True)
 
     @property
     def finished(self) -> bool:
@@ -172,8 +172,21 @@ class RunFolder:
         """Replaces the checkpoint, all or nothing; `answers` of the journal went into it."""
         metadata = {"iteration": str(iteration), "answers": str(answers)}
         self.write_tensors("checkpoint.safetensors", tensors, metadata)
+        self.shorten_journal()
+
+    def shorten_journal(self) -> None:
+        """When a checkpoint has taken in its answers: drops them, if they have grown large."""
         if self.journal_is_large:
             os.truncate(self.private / _JOURNAL, 0)
+
+    def first_answer(self) -> int | None:
+        """The number of the first answer in the journal; None if it is empty."""
+        path = self.private / _JOURNAL
+        if not path.exists():
+            return None
+        with path.open("rb") as journal:
+            line = journal.readline()
+        return int(json.loads(line)["number"]) if line.endswith(b"\n") else None
 
     def last_checkpoint(self) -> tuple[int, int, dict[str, Tensor]]:
         """(iterations done, answers used, tensors); (0, 0, {}) if there is none."""
@@ -232,12 +245,34 @@ class Answers:
         gate: knows what was paid.
         folder: of the run.
         used: how many answers the run's checkpoint has taken in already.
+        ranks: all that hear the answers. Rank 0 has the journal.
     """
 
-    def __init__(self, gate: Gate, folder: RunFolder, *, used: int = 0) -> None:
-        self._gate, self._folder, self.number = gate, folder, used
-        self._kept = {answer.number: answer for answer in folder.answers()}
+    def __init__(self, gate: Gate, folder: RunFolder, *, used: int = 0, ranks: Ranks = ALONE) -> None:
+        self._gate, self._folder, self._ranks, self.number = gate, folder, ranks, used
+        self._kept = {answer.number: answer for answer in folder.answers()} if ranks.first else {}
+        self._last_kept = ranks.share(lambda: max(self._kept, default=-1))
         self.replayed, self.all_kept = False, True
+
+    def ask_all(
+        self, part: Callable[[], Sensitive[Tensor]], release: Callable[[Sensitive[Tensor]], Released[NDArray[Any]]]
+    ) -> Released[NDArray[Any]]:
+        """The next answer, on every rank: the journal's, or a new one to the sum of the ranks' parts.
+
+        Args:
+            part: of this rank, in whole numbers; not computed for an answer that is in the journal.
+            release: pays and noises, on rank 0.
+        """
+        total = None if self.number <= self._last_kept else self._ranks.add_up(part())
+
+        def question() -> Released[NDArray[Any]]:
+            assert total is not None, "the journal is without a gap"
+            return release(total)
+
+        released = self._ranks.share_released(lambda: self.ask(question))
+        if not self._ranks.first:
+            self.number += 1
+        return released
 
     def ask(self, question: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:
         """The next answer: the journal's, or a new one."""

@@ -6,7 +6,7 @@ not at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,16 +21,39 @@ from gpate.student import GeneratorSpec, Student
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Material:
-    """The private side of a run, encoded: features [records, dims], labels [records], and who owns which."""
+    """The private side of a run, encoded: features [records, dims], labels [records], and who owns which.
+
+    Of several ranks each has the records of its own teachers only: those from number `first` on, of `teachers` in all.
+    """
 
     features: Tensor
     labels: Tensor
     partition: Partition
+    first: int = 0
+    teachers: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.teachers:
+            object.__setattr__(self, "teachers", self.partition.teachers)
+
+    def shard(self, teachers: slice) -> Material:
+        """The records of some of the teachers, and of no other."""
+        places, partition = self.partition.shard(teachers.start, teachers.stop).compact()
+        return Material(
+            features=self.features[places],
+            labels=self.labels[places],
+            partition=partition,
+            first=teachers.start,
+            teachers=self.partition.teachers,
+        )
 
     def to(self, device: torch.device) -> Material:
         """The same, on another device."""
-        return Material(
-            features=self.features.to(device), labels=self.labels.to(device), partition=self.partition.to(device)
+        return replace(
+            self,
+            features=self.features.to(device),
+            labels=self.labels.to(device),
+            partition=self.partition.to(device),
         )
 
 
@@ -50,6 +73,8 @@ def build_ensemble(
     streams: Streams,
     device: torch.device,
     chunk: int | None = None,
+    first: int = 0,
+    of: int | None = None,
 ) -> Ensemble:
     """Teachers, placed where there is room.
 
@@ -62,12 +87,26 @@ def build_ensemble(
         streams: of the run.
         device: where to compute.
         chunk: teachers at a time; planned from the memory there is by default.
+        first: number of the first of them, if they are a shard.
+        of: how many there are in all, if they are a shard; chunks on a CPU are those of the whole.
     """
     network = network_for(spec, variant)
-    placement = plan_placement(network, teachers=teachers, batch=batch, device=device)
+    planned = teachers if of is None or device.type != "cpu" else of
+    placement = plan_placement(network, teachers=planned, batch=batch, device=device)
     if chunk is not None:
         placement = Placement(device=device, storage=placement.storage, chunk=chunk)
-    return Ensemble(network, teachers=teachers, placement=placement, streams=streams, learning_rate=learning_rate)
+    return Ensemble(
+        network, teachers=teachers, placement=placement, streams=streams, learning_rate=learning_rate, first=first
+    )
+
+
+def shard_block(
+    spec: GeneratorSpec, *, teachers: int, variant: str, batch: int, device: torch.device, chunk: int | None = None
+) -> int:
+    """Teachers that ranks share out in whole blocks of so many: chunks on a CPU, so that each is computed as alone."""
+    if device.type != "cpu":
+        return 1
+    return chunk or plan_placement(network_for(spec, variant), teachers=teachers, batch=batch, device=device).chunk
 
 
 class School:
@@ -93,7 +132,10 @@ class School:
         streams, device = self.streams, self.device
         fakes = student.frozen(streams.torch("statistics", step, device=device))
         index, has_records = self.draw(step)
-        z = student.latents(index.numel(), streams.torch("fake latents", step, device=device)).view(*index.shape, -1)
+        # latents for every teacher there is, so that each has its own on whatever rank it lives
+        teachers, first = self._material.teachers, self._material.first
+        z = student.latents(teachers * self.batch, streams.torch("fake latents", step, device=device))
+        z = z.view(teachers, self.batch, -1)[first : first + len(index)]
 
         def minibatch(part: slice) -> Batch:
             real, y = self.records(index[part])

@@ -25,10 +25,11 @@ import numpy as np
 from torch import Tensor
 
 from gpate.accounting.gaussian import mu_for
-from gpate.boundary import Gate, Released
+from gpate.boundary import ALONE, Gate, Ranks, Released
 from gpate.errors import BudgetExceeded
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import Answers, RunFolder
+from gpate.methods.shards import Checkpoints
 from gpate.streams import Streams
 from gpate.student import Student
 
@@ -92,6 +93,7 @@ def train_student(
     streams: Streams,
     iterations: int | None = None,
     checkpoint_seconds: float = 300.0,
+    ranks: Ranks = ALONE,
     on_progress: Callable[[Progress], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Student:
@@ -105,16 +107,18 @@ def train_student(
         streams: of all randomness but the noise.
         iterations: at most this many; None until the budget is spent.
         checkpoint_seconds: how often the private state is written.
+        ranks: each trains the same student on the same answers, and has its own part of the adversary.
         on_progress: called after each iteration with numbers that may be shown.
         stop: asked after each iteration; True stops the run so that it can be resumed.
     """
-    start, used, state = folder.last_checkpoint()
+    checkpoints = Checkpoints(folder, ranks)
+    start, used, state = checkpoints.last()
     if state:
         adversary.load_state(state)
         student.load_state(state)
     else:
-        adversary.prepare(student, stop)
-    answers = Answers(gate, folder, used=used)
+        adversary.prepare(student, lambda: ranks.share(stop))
+    answers = Answers(gate, folder, used=used, ranks=ranks)
     spend = _Spend(gate)
     last_saved = began = time.monotonic()
     for t in _numbers(start, iterations):
@@ -132,19 +136,14 @@ def train_student(
             fraction=_fraction(gate, t + 1, iterations),
             replayed=answers.replayed,
         )
-        folder.note(
-            {
-                "iteration": progress.iteration,
-                "spend": progress.spend if np.isfinite(progress.spend) else None,
-                "answered": progress.answered,
-                "seconds": progress.seconds,
-            }
-        )
+        if ranks.first:
+            _note(folder, progress)
         on_progress(progress)
-        stopping = stop()
         due = checkpoint_seconds if answers.all_kept else min(checkpoint_seconds, _OFTEN)
-        if stopping or folder.journal_is_large or time.monotonic() - last_saved > due:
-            folder.checkpoint(t + 1, {**adversary.state(), **student.state()}, answers=answers.number)
+        full = folder.journal_is_large or time.monotonic() - last_saved > due
+        stopping, saving = ranks.share(lambda: (stop(), full))  # noqa: B023 - called at once
+        if stopping or saving:
+            checkpoints.save(t + 1, adversary.state(), student.state(), answers=answers.number)
             last_saved = time.monotonic()
         if stopping:
             raise Interrupted(
@@ -152,6 +151,17 @@ def train_student(
             )
     student.finish(streams.torch("statistics"))
     return student
+
+
+def _note(folder: RunFolder, progress: Progress) -> None:
+    folder.note(
+        {
+            "iteration": progress.iteration,
+            "spend": progress.spend if np.isfinite(progress.spend) else None,
+            "answered": progress.answered,
+            "seconds": progress.seconds,
+        }
+    )
 
 
 def _numbers(start: int, stop: int | None) -> Iterator[int]:

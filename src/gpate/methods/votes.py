@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import NonPrivate
-from gpate.boundary import ABSTAIN, DPGradAgg, Gate, PlainMean, Released, Sensitive
+from gpate.boundary import ABSTAIN, ALONE, DPGradAgg, Gate, PlainMean, Ranks, Released, Sensitive
+from gpate.errors import InvalidValue
 from gpate.methods.progress import Interrupted
 from gpate.methods.recipes import Settings
 from gpate.methods.run import Answers
@@ -29,13 +28,14 @@ class Voters(Adversary):
     """Teachers that learn, then vote.
 
     Args:
-        material: the records.
+        material: the records; with several ranks those of this one's teachers (`Material.shard`).
         spec: of the student.
         settings: mechanism and training.
         gate: through which the votes go.
         streams: of the run.
         device: where to compute.
         warm_up: steps of the teachers before the first vote; nothing is released by them.
+        ranks: who else has teachers. Every rank counts the votes of its own, and rank 0 decides on their sum.
     """
 
     def __init__(
@@ -48,21 +48,29 @@ class Voters(Adversary):
         streams: Streams,
         device: torch.device,
         warm_up: int = 0,
+        ranks: Ranks = ALONE,
     ) -> None:
         mechanism, training = settings.mechanism, settings.training
-        assert mechanism.teachers is not None
+        assert mechanism.teachers == material.teachers
+        if mechanism.noiseless and ranks.size > 1:
+            raise InvalidValue(
+                "ranks", ranks.size, "1 without noise: a mean of numbers that are not whole depends on them"
+            )
+        self.ranks = ranks
         self.samples, self.saturating = mechanism.samples, training.saturating
         self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
         self.gate, self.streams, self.device, self.warm_up = gate, streams, device, warm_up
         ensemble = build_ensemble(
             spec,
-            teachers=mechanism.teachers,
+            teachers=material.partition.teachers,
             variant=training.teacher,
             batch=max(training.teacher_batch, mechanism.samples),
             learning_rate=training.learning_rate,
             streams=streams,
             device=device,
             chunk=settings.speed.chunk,
+            first=material.first,
+            of=material.teachers,
         )
         self.school = School(material, ensemble, batch=training.teacher_batch, streams=streams)
 
@@ -98,13 +106,13 @@ class Voters(Adversary):
     ) -> tuple[Released[Tensor], float]:
         """Algorithm 2, through the gate or from the journal."""
 
-        def elect() -> Released[NDArray[np.int64]]:
-            # refuse before the teachers' gradients are even computed
-            queries = self.samples * (dims if projection is None else projection.shape[2])
-            self.gate.check(*aggregate.aggregator.events(self.gate, queries=queries, bins=aggregate.bins))
-            return aggregate.elect(aggregate.count_votes(wanted, projection), self.gate)
+        def count() -> Sensitive[Tensor]:
+            if self.ranks.size == 1:  # refuse before the teachers' gradients are even computed
+                queries = self.samples * (dims if projection is None else projection.shape[2])
+                self.gate.check(*aggregate.aggregator.events(self.gate, queries=queries, bins=aggregate.bins))
+            return aggregate.count_votes(wanted, projection)
 
-        winners = answers.ask(elect)
+        winners = answers.ask_all(count, lambda votes: aggregate.elect(votes, self.gate))
         answered = float((winners.value != ABSTAIN).mean())
         return winners.map(lambda chosen: aggregate.change(chosen, projection, samples=self.samples)), answered
 

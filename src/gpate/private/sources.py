@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
@@ -81,11 +81,22 @@ class PrivateRecords:
     def __reduce__(self) -> NoReturn:
         raise SensitiveAccess("PrivateRecords cannot be pickled. Mend: read them again from their source.")
 
+    def part(self, places: slice) -> PrivateRecords:
+        """Some of them: a rank keeps its own and lets go of the rest."""
+        if self.kind == "table":
+            return replace(self, records=self.records.iloc[places].copy(), row_ids=_some(self.row_ids, places))
+        some = np.array(self.records[places])
+        return replace(self, records=some, labels=_some(self.labels, places), row_ids=_some(self.row_ids, places))
+
     def content(self) -> Content:
         """What the partition hashes: the row ids where they are declared, else the records themselves."""
         if self.row_ids is not None:
             return row_id_content(self.row_ids)
         return table_content(self.records) if self.kind == "table" else image_content(self.records, self.labels)
+
+
+def _some(values: NDArray[Any] | None, places: slice) -> NDArray[Any] | None:
+    return None if values is None else values[places].copy()
 
 
 def read_source(

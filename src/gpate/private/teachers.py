@@ -32,6 +32,9 @@ _INIT_BLOCK = 64
 _LEAST_CHUNK = 64
 """Fewer teachers at a time would leave a card idle; then their state is better kept on the host."""
 
+_CHUNK, _CHUNKS = 64, 16
+"""On a CPU: at most so many teachers at a time, as more gain nothing; and so many chunks, for cores and ranks to share."""
+
 Batch = tuple[Tensor, Tensor, Tensor]
 """Real records [teachers, m, dims], fake ones of the same labels, and those labels [teachers, m]."""
 
@@ -73,9 +76,9 @@ def plan_placement(
     chunk = int(left // (weights + activations) if on_device else 0.8 * free // (5 * weights + activations))
     chunk = max(1, min(teachers, chunk))
     if device.type == "cpu":
-        chunk = min(
-            chunk, 256, -(-teachers // _cores())
-        )  # one for each core; beyond 256 nothing is gained, and memory is
+        # The last bits of a product depend on how many rows it has, so chunks are a matter of the number of teachers alone:
+        # ballots are then the same for any number of cores and ranks, which share whole chunks.
+        chunk = min(chunk, _CHUNK, -(-teachers // _CHUNKS))
     return Placement(device=device, storage=device if on_device else torch.device("cpu"), chunk=chunk)
 
 
@@ -117,6 +120,7 @@ class Ensemble:
         streams: of the run; initial weights are drawn in blocks of teachers that depend on nothing else.
         learning_rate: Adam's; the paper has 1e-3.
         dtype: of weights and state.
+        first: number of the first of them in the whole ensemble, of which these may be a shard.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Ensemble:
         streams: Streams,
         learning_rate: float = 1e-3,
         dtype: torch.dtype = torch.float32,
+        first: int = 0,
     ) -> None:
         self.network = network
         self.teachers = require_count("teachers", teachers, 1)
@@ -140,11 +145,11 @@ class Ensemble:
         self.second: dict[str, Tensor] = {}
         for name, (shape, deviation) in network.shapes().items():
             value = torch.empty(teachers, *shape, device=placement.storage, pin_memory=pinned, dtype=dtype)
-            for block in range(0, teachers, _INIT_BLOCK):
+            for block in range(first // _INIT_BLOCK * _INIT_BLOCK, first + teachers, _INIT_BLOCK):
                 stream = streams.torch("init " + name, block, device=placement.device)
-                value[block : block + _INIT_BLOCK] = _start((_INIT_BLOCK, *shape), deviation, stream)[
-                    : teachers - block
-                ]
+                begin, end = max(block, first), min(block + _INIT_BLOCK, first + teachers)
+                drawn = _start((_INIT_BLOCK, *shape), deviation, stream)
+                value[begin - first : end - first] = drawn[begin - block : end - block]
             self.weights[name] = value
             self.first[name] = torch.zeros_like(value, pin_memory=pinned)
             self.second[name] = torch.zeros_like(value, pin_memory=pinned)

@@ -1,0 +1,73 @@
+"""One rank of a test: `python -m tests.distributed.rank METHOD OUT [fit|resume|once]`, alone or one of several.
+
+Prints a line after each iteration, so that a test can end a rank in the middle.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpate.boundary import Ranks, ranks_here
+from gpate.errors import GpateError
+from gpate.methods import gpate as method
+from tests.methods.small import IMAGES, TABLE, images, table
+
+VOTES = {
+    "teachers": 11,
+    "samples": 3,
+    "projected_dims": 4,
+    "threshold_sigma": 30.0,
+    "vote_sigma": 20.0,
+    "threshold": 0.3,
+}
+MATCH = {"matching.steps": 20, "matching.batch": 20, "first.frequencies": 40, "latent": 5}
+LATER = {
+    "rematching.steps": 20,
+    "rematching.batch": 20,
+    "later.samples": 200,
+    "later.epochs": 1,
+    "later.frequencies": 40,
+    "network": "dcgan",
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.5, "iterations": 6}},
+    "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
+    "embedding": {"recipe": "default", "settings": MATCH},
+    "rounds": {"recipe": "default-images", "settings": {**MATCH, **LATER, "shares": (0.5, 0.5)}},
+    "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40}},
+}
+
+
+def run(kind: str, out: Path, what: str) -> None:
+    with ranks_here() as ranks:
+        fit(ranks, kind, out, what)
+
+
+def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
+    seed = 5 + (what == "differ") * ranks.rank
+
+    def show(progress: Any) -> None:
+        sys.stdout.write(f"{progress.iteration}\n")
+        sys.stdout.flush()
+
+    data = (
+        (table(2500),)
+        if kind in ("table", "merf")
+        else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
+    )
+    if what == "resume":
+        method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
+    else:
+        model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[kind])
+        schema = TABLE if kind in ("table", "merf") else IMAGES
+        model.fit(*data, schema=schema, out=out, ranks=ranks, on_progress=show)
+
+
+if __name__ == "__main__":
+    method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
+    try:
+        run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    except GpateError as problem:
+        sys.exit(f"{type(problem).__name__}: {problem}")

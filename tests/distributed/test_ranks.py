@@ -1,0 +1,179 @@
+"""Several ranks are one run: the same bits, paid once, and a clear end when a rank is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpate.accounting import Budget, Gaussian, read_ledger
+from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
+from gpate.boundary.types import opened
+from gpate.errors import InvalidValue
+from gpate.methods.run import RunFolder
+from gpate.release import verify
+from tests.distributed import rank
+from tests.distributed.launch import ROOT, ranks, torchrun
+
+RANK = ("-m", "tests.distributed.rank")
+
+
+def weights(run: Path) -> bytes:
+    return (run / "release" / "generator.safetensors").read_bytes()
+
+
+def paid(run: Path) -> int:
+    return read_ledger(run / "release" / "ledger.jsonl").head.line
+
+
+@pytest.fixture(autouse=True)
+def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition of the ranks that are started, here too."""
+    monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(32))
+
+
+def fitted(kind: str, run: Path, size: int) -> Path:
+    """A finished run; alone it is made here, which saves a process."""
+    if size == 1:
+        rank.run(kind, run, "fit")
+        return run
+    for process in ranks(size, *RANK, kind, str(run), "fit"):
+        code, said = ended(process, 90.0)
+        assert code == 0, said[-2000:]
+    return run
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 30.0) -> tuple[int, str]:
+    _, said = process.communicate(timeout=seconds)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("votes", (1, 2)),
+        ("embedding", (1, 2)),
+        pytest.param("votes", (1, 4), marks=pytest.mark.slow),
+        pytest.param("table", (1, 3), marks=pytest.mark.slow),
+        pytest.param("merf", (1, 2), marks=pytest.mark.slow),
+        pytest.param("rounds", (1, 2), marks=pytest.mark.slow),
+    ],
+)
+def test_the_number_of_ranks_changes_no_bit(kind: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
+    runs = [fitted(kind, tmp_path / str(size), size) for size in sizes]
+    assert len({weights(run) for run in runs}) == 1
+    assert len({paid(run) for run in runs}) == 1
+    assert {check.name for check in verify(runs[1] / "release").checks if not check.passed} == {
+        check.name for check in verify(runs[0] / "release").checks if not check.passed
+    }
+    assert not list((runs[-1] / "private").rglob("checkpoint*"))
+
+
+def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_path: Path) -> None:
+    whole = fitted("votes", tmp_path / "whole", 1)
+    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit")
+    assert started[0].stdout is not None
+    for _ in range(3):
+        assert started[0].stdout.readline()
+    os.kill(started[1].pid, signal.SIGKILL)
+    began = time.monotonic()
+    code, said = ended(started[0])
+    started[1].communicate()
+    assert code == 1
+    assert re.search("RankLost: Rank 0 of 2 could not .* Mend", said)
+    assert time.monotonic() - began < 15.0
+    done = torchrun(2, *RANK, "votes", str(tmp_path / "run"), "resume")
+    assert done.returncode == 0, done.stderr[-2000:]
+    numbers = [answer.number for answer in RunFolder(tmp_path / "run").answers()]
+    assert numbers == list(range(len(numbers)))  # each was asked for once
+    assert len(numbers) >= 3
+    assert abs(paid(tmp_path / "run") - paid(whole)) <= 2  # at most one iteration's two lines were paid for and lost
+
+
+@pytest.mark.parametrize(
+    ("what", "named"), [("data", "records"), pytest.param("differ", "settings", marks=pytest.mark.slow)]
+)
+def test_ranks_that_differ_say_so_and_spend_nothing(what: str, named: str, tmp_path: Path) -> None:
+    for process in ranks(2, *RANK, "embedding", str(tmp_path / "run"), what):
+        code, said = ended(process)
+        assert code == 1
+        assert f"RanksDisagree: Ranks differ in their {named}: 1 not as rank 0." in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_silent_rank_is_given_up_after_the_time_limit(tmp_path: Path) -> None:
+    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit", GPATE_RANK_SECONDS="3")
+    assert started[0].stdout is not None
+    started[0].stdout.readline()
+    os.kill(started[1].pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        code, said = ended(started[0])
+    finally:
+        os.kill(started[1].pid, signal.SIGKILL)
+        started[1].communicate()
+    assert code == 1
+    assert "did not answer within 3 seconds" in said
+    assert time.monotonic() - began < 15.0
+
+
+def test_one_rank_alone_needs_no_torch_distributed() -> None:
+    alone = ranks_here({})
+    part = Sensitive(torch.tensor([1, 2]))
+    assert type(alone) is Ranks
+    assert alone.add_up(part) is part
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
+def test_a_time_limit_is_a_number(seconds: str) -> None:
+    with pytest.raises(InvalidValue, match="GPATE_RANK_SECONDS"):
+        ranks_here({"WORLD_SIZE": "2", "GPATE_RANK_SECONDS": seconds})
+
+
+@pytest.mark.parametrize(
+    ("items", "size", "block"), [(10, 3, 1), (11, 4, 2), (1, 4, 1), (0, 2, 5), (2000, 2, 64), (7, 7, 1)]
+)
+def test_parts_are_disjoint_whole_blocks_and_together_everything(items: int, size: int, block: int) -> None:
+    seen: list[int] = []
+    for number in range(size):
+        one = Ranks()
+        one.rank, one.size = number, size
+        mine = range(items)[one.part(items, block=block)]
+        assert not mine or mine.start % block == 0
+        seen += mine
+    assert seen == list(range(items))
+
+
+def test_no_rank_but_the_first_can_pay() -> None:
+    gate = ClosedGate(Budget(epsilon=1.0, delta=1e-5), FastNoise())
+    with pytest.raises(InvalidValue, match="0 to pay"):
+        gate.pay(Gaussian(sigma=1000.0, dimension=1, grid=None), purpose="sum")
+
+
+def test_only_the_boundary_speaks_to_other_ranks() -> None:
+    speaking = [path.name for path in (ROOT / "src").rglob("*.py") if "distributed.reduce" in path.read_text()]
+    importing = {
+        path.relative_to(ROOT / "src" / "gpate").as_posix()
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(
+            r"^\s*(from torch.* import .*\bdistributed\b|import torch\.distributed|from torch\.distributed)",
+            path.read_text(),
+            re.M,
+        )
+    }
+    assert speaking == ["ranks.py"]
+    assert importing == {"boundary/ranks.py"}
+
+
+def test_opened_parts_stay_what_they_were() -> None:
+    """Alone, adding up is the identity: nothing is copied and nothing is converted."""
+    part = torch.tensor([[3, -4]])
+    assert opened(Ranks().add_up(Sensitive(part))) is part
