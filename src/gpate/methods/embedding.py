@@ -294,7 +294,7 @@ class _Release:
         gate: Gate,
         folder: RunFolder,
         device: torch.device,
-        ranks: Ranks,
+        ranks: Ranks = ALONE,
         reserve: float = 0.0,
     ) -> None:
         self._features, self._labels, self.ranks = features, labels, ranks

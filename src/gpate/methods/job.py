@@ -310,7 +310,7 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
 }
 
 
-SHARDED = ("votes", "embedding", "refined")
+SHARDED = ("votes", "embedding")
 """The methods that several ranks can share."""
 
 
