@@ -26,9 +26,10 @@ from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.methods.progress import Progress
-from gpate.methods.recipes import RECIPES, Settings
+from gpate.methods.recipes import RECIPES
 from gpate.methods.run import RunFolder
 from gpate.methods.school import Material, build_ensemble
+from gpate.methods.settings import Settings
 from gpate.methods.training import train_student
 from gpate.methods.votes import Voters
 from gpate.private.partition import Partition

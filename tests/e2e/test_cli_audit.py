@@ -29,6 +29,7 @@ def test_a_sound_recipe_is_not_refuted(tmp_path: Path, capsys: pytest.CaptureFix
     assert facts["lower_bound"] <= facts["epsilon"] == 10
     assert 0 < facts["one_run"]["bound"] <= 10
     assert {check["purpose"] for check in facts["noise"]} == {"class counts", "sum"}
+    assert facts["not_for_release"] == []
     assert (tmp_path / "audit" / "audit.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -51,9 +52,12 @@ def test_a_record_of_one_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     TABLE.save(tmp_path / "schema.yaml")
     asked = ["audit", "--data", str(tmp_path / "own.csv"), "--schema", str(tmp_path / "schema.yaml"), "--record", "3"]
     asked += "--epsilon 10 --models 20 --confidence 0.999 --workers 1 --recipe dpmerf".split()
-    asked += "--set first.frequencies=20 --set matching.steps=1".split()
-    assert run(*asked) == 0
+    asked += "--set first.frequencies=20 --set matching.steps=1 --out".split()
+    assert run(*asked, str(tmp_path / "audit")) == 0
     assert "not for release" in " ".join(capsys.readouterr().out.split())
+    assert json.loads((tmp_path / "audit" / "audit.json").read_text())["not_for_release"]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "audit").iterdir()}
+    assert modes == {"audit.json": 0o600, "audit.png": 0o600}
 
 
 def test_what_cannot_be_played_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,7 +246,8 @@ def test_a_canary_occurs_nowhere_in_the_release(recipe: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("recipe", SYSTEMS)
 def test_settings_are_read_back_and_quick_ones_are_smaller(recipe: str) -> None:
     from gpate.methods import recipes
+    from gpate.methods.settings import Settings
 
     for named in (recipes.RECIPES[recipe], recipes.quick(recipes.RECIPES[recipe])):
-        assert recipes.Settings.from_json(json.loads(json.dumps(named.to_json()))) == named
+        assert Settings.from_json(json.loads(json.dumps(named.to_json()))) == named
         recipes.check(named)

@@ -8,7 +8,8 @@ import pytest
 
 from gpate.accounting import Budget
 from gpate.errors import InvalidValue
-from gpate.methods.recipes import RECIPES, Settings, check, quick, resolve, scaled
+from gpate.methods.recipes import RECIPES, check, quick, resolve, scaled
+from gpate.methods.settings import Settings
 from gpate.schema import ImageSchema, Schema, TableSchema
 
 # n, sigma_1, sigma_2, T, k, c, B, batch: appendix E of the paper; k from section 5; c and B from table 4

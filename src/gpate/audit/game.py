@@ -46,8 +46,8 @@ from gpate.errors import InvalidValue, require_count
 from gpate.methods import recipes
 from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
 from gpate.methods.material import Encoding, encode_records, read_records
-from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
+from gpate.methods.settings import Settings
 from gpate.release import Release, write_release
 from gpate.streams import Streams
 

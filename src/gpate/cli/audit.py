@@ -84,9 +84,10 @@ def audit(
         "noise": [check.to_json() for check in checks],
         "one_run": None if canaries is None else asdict(canaries),
         "caught": caught,
+        "not_for_release": ["computed from real records, without noise"] if data is not None else [],
     }
     if out is not None:
-        _write(out, facts, found)
+        _write(out, facts, found, private=data is not None)
     if as_json:
         print_json(facts)
     else:
@@ -155,14 +156,19 @@ def _verdict(holds: bool) -> str:
     return "[green]not refuted[/]" if holds else "[bold red]REFUTED[/]"
 
 
-def _write(out: Path, facts: dict[str, Any], audit: Audit) -> None:
+def _write(out: Path, facts: dict[str, Any], audit: Audit, *, private: bool) -> None:
+    """What was found; of a user's own records, for its owner only."""
     import json
 
     from gpate.audit.plot import plot_audit
 
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "audit.json").write_text(json.dumps(facts, indent=2) + "\n")
-    plot_audit(out / "audit.png", audit)
+    out.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+    files = (out / "audit.json", out / "audit.png")
+    for path in files:
+        path.touch()
+        path.chmod(0o600 if private else 0o644)  # before there is anything in it
+    files[0].write_text(json.dumps(facts, indent=2) + "\n")
+    plot_audit(files[1], audit)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def list_(
         if as_json:
             print_json({"tables": rows})
             return
-        shown = _grid("table", "", "in the paper", "cells", "ours: done", "not yet", "not here")
+        shown = _grid("table!", "", "in the paper", "cells", "done", "not yet", "not here")
         for row in rows:
             keys = ("id", "title", "source", "cells", "done", "to_run", "unavailable")
             shown.add_row(*(escape(str(row[key])) for key in keys))
@@ -64,9 +64,10 @@ def list_(
     if as_json:
         print_json({"cells": [_as_json(c, kind, figures) for c, kind, figures in states]})
         return
-    shown = _grid("cell", "paper", "ours", "state")
+    shown = _grid("cell", "paper!", "ours!", "state")
     for c, kind, figures in states:
-        state = f"{len(figures.values)} seeds" if figures.values else figures.reason
+        seeds = len(figures.values)
+        state = f"{seeds} seed{'s' * (seeds > 1)}" if figures.values else figures.reason
         shown.add_row(escape(c.id), c.paper or "", kind, escape(state), style=None if figures.values else "dim")
     console.print(shown, highlight=False)
 
@@ -189,9 +190,10 @@ _LEGEND = (
 
 
 def _grid(*columns: str) -> Table:
+    """A table with these columns; what ends in ! is not wrapped."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column.removesuffix("!"), overflow="fold", no_wrap=column.endswith("!"))
     return table
 
 

@@ -22,8 +22,8 @@ from gpate.errors import InvalidValue
 from gpate.methods.job import TRAIN, Job
 from gpate.methods.material import encode_records, read_records, schema_for
 from gpate.methods.progress import Progress
-from gpate.methods.recipes import Mechanism, Settings
 from gpate.methods.run import RunFolder
+from gpate.methods.settings import Mechanism, Settings
 from gpate.private.fingerprint import new_key
 from gpate.streams import Streams
 

@@ -30,8 +30,8 @@ from gpate.methods import recipes
 from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
 from gpate.methods.material import Part, encode_part, fingerprint_of, read_records, schema_for, source_of
 from gpate.methods.progress import Progress, chosen_device
-from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder, RunFolderError, key_from
+from gpate.methods.settings import Settings
 from gpate.private.fingerprint import new_key
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema

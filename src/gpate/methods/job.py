@@ -25,9 +25,9 @@ from gpate.methods.marginals import train_by_marginals
 from gpate.methods.material import Encoding
 from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
-from gpate.methods.recipes import Settings
 from gpate.methods.run import RunFolder
 from gpate.methods.school import Material, shard_block
+from gpate.methods.settings import Settings
 from gpate.methods.training import Adversary, train_student
 from gpate.methods.votes import Voters
 from gpate.private.fingerprint import hash_rows

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpate.boundary import Ranks, Sensitive
 from gpate.datasets import DATASETS
 from gpate.errors import InvalidValue, SchemaError
-from gpate.methods.recipes import Settings
+from gpate.methods.settings import Settings
 from gpate.private.fingerprint import hash_rows
 from gpate.private.sources import PrivateRecords, from_arrays, read_source
 from gpate.schema import ImageSchema, Schema, TableSchema

@@ -16,9 +16,9 @@ from gpate.accounting import NonPrivate
 from gpate.boundary import ABSTAIN, ALONE, DPGradAgg, Gate, PlainMean, Ranks, Released, Sensitive
 from gpate.errors import InvalidValue
 from gpate.methods.progress import Interrupted
-from gpate.methods.recipes import Settings
 from gpate.methods.run import Answers
 from gpate.methods.school import Material, School, build_ensemble
+from gpate.methods.settings import Settings
 from gpate.methods.training import Adversary, Turn
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student

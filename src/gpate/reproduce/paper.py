@@ -275,7 +275,7 @@ _ALL = (
     ),
     PaperTable(
         id="peers",
-        title="Not in the paper: others' synthesizers of tables, on the same records and the same machine",
+        title="Not in the paper: others on tables",
         source="none",
         fixed="adult",
         grid="""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpate.accounting import Budget
     from gpate.methods.gpate import GPATE
     from gpate.methods.progress import Progress
-    from gpate.methods.recipes import Settings
+    from gpate.methods.settings import Settings
 
 NOISE = "fast"
 SAMPLES = 8

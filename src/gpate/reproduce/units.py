@@ -16,7 +16,7 @@ from gpate.reproduce.cells import KINDS, METRICS, Cell, Fit, Kind
 
 if TYPE_CHECKING:
     from gpate.methods.progress import Progress
-    from gpate.methods.recipes import Settings
+    from gpate.methods.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
