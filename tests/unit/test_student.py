@@ -16,7 +16,7 @@ from gpate.hardware import has_triton
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 from gpate.student.folded import FoldedGenerator
-from gpate.student.networks import IMAGE_NETWORKS, Up, build_network, initialise
+from gpate.student.networks import IMAGE_NETWORKS, Up, build_network, doubled, initialise
 from gpate.student.normalisation import ClassNorm
 from gpate.student.student import sample_chunks
 
@@ -229,3 +229,16 @@ def test_the_kernels_of_the_class_norm_compute_what_torch_does(shape: tuple[int,
         assert (
             fused - slow
         ).norm() <= 0.01 * slow.norm()  # a number within rounding of the ReLU's corner may fall on either side
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_doubling_repeats_every_pixel(order: torch.memory_format) -> None:
+    x = torch.randn(3, 5, 4, 6, generator=torch.Generator().manual_seed(0)).to(memory_format=order).requires_grad_()
+    expected = x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    out = doubled(x)
+    assert out.is_contiguous(memory_format=order)
+    assert torch.equal(out, expected)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    (gradient,) = torch.autograd.grad((out * weights).sum(), x)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
+    torch.testing.assert_close(gradient, wanted)
