@@ -27,8 +27,8 @@ PAPER = {
 TABLE = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 9]}}})
 
 
-def schema_of(side: int) -> ImageSchema:
-    return ImageSchema(channels=1, height=side, width=side, classes=("a", "b"))
+def schema_of(side: int, channels: int = 1) -> ImageSchema:
+    return ImageSchema(channels=channels, height=side, width=side, classes=("a", "b"))
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -118,7 +118,13 @@ def test_a_setting_inside_a_setting_is_named_with_a_dot() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "name"),
-    [(schema_of(8), "default-small-images"), (schema_of(28), "default-images"), (TABLE, "default-tables")],
+    [
+        (schema_of(8), "default-small-images"),
+        (schema_of(8, 3), "default-small-images"),
+        (schema_of(28), "default-images"),
+        (schema_of(32, 3), "default-colour-images"),
+        (TABLE, "default-tables"),
+    ],
 )
 def test_default_takes_what_suits_the_records(schema: ImageSchema | TableSchema, name: str) -> None:
     assert resolve("default", schema=schema, dataset=None, epsilon=1.0).recipe == name

@@ -21,7 +21,7 @@ from gpate.accounting import Budget, calibrate
 from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
 from gpate.features.images import SMALL
 from gpate.methods.dpgan import LARGE, PROJECTED
-from gpate.methods.embedding import MERF, SMALL_IMAGES
+from gpate.methods.embedding import COLOUR_IMAGES, MERF, SMALL_IMAGES
 from gpate.methods.settings import Mechanism, Settings, Training
 from gpate.private.networks import TEACHERS
 from gpate.schema import ImageSchema, TableSchema
@@ -73,6 +73,12 @@ RECIPES: dict[str, Settings] = {
             source="docs/research-log.md, section Images: Digits",
             method="embedding",
             embedding=SMALL_IMAGES,
+        ),
+        Settings(
+            recipe="default-colour-images",
+            source="docs/research-log.md, section Images: CelebA",
+            method="embedding",
+            embedding=COLOUR_IMAGES,
         ),
         Settings(
             recipe="default-tables",
@@ -138,18 +144,13 @@ def resolve(recipe: str, *, schema: TableSchema | ImageSchema, dataset: str | No
         raise InvalidValue("recipe", recipe, f"one of default, {', '.join(RECIPES)}")
     kind = schema.kind
     if recipe == "default":
-        small = isinstance(schema, ImageSchema) and min(schema.height, schema.width) < SMALL
-        return RECIPES["default-small-images" if small else f"default-{kind}s"]
-    if recipe == "refined" and isinstance(schema, ImageSchema) and min(schema.height, schema.width) < SMALL:
-        return dataclasses.replace(RECIPES["refined"], embedding=SMALL_IMAGES)
+        return RECIPES[_default(schema)]
+    if recipe == "refined" and kind == "image":
+        return dataclasses.replace(RECIPES["refined"], embedding=RECIPES[_default(schema)].embedding)
     if recipe != "paper":
         named = RECIPES[recipe]
-        suits = {
-            "default-images": "image",
-            "default-small-images": "image",
-            "default-tables": "table",
-            "refined": "image",
-        }.get(recipe, kind)
+        images = recipe == "refined" or recipe.startswith("default-")
+        suits = "table" if recipe == "default-tables" else "image" if images else kind
         if suits != kind:
             raise InvalidValue("recipe", recipe, f"for a {kind}", f"This one is for a {suits}: take `default`.")
         return named
@@ -163,6 +164,14 @@ def resolve(recipe: str, *, schema: TableSchema | ImageSchema, dataset: str | No
     general = RECIPES["paper"]
     counts_epsilon = general.mechanism.counts_epsilon * require_epsilon(epsilon)
     return dataclasses.replace(general, mechanism=dataclasses.replace(general.mechanism, counts_epsilon=counts_epsilon))
+
+
+def _default(schema: TableSchema | ImageSchema) -> str:
+    if isinstance(schema, TableSchema):
+        return "default-tables"
+    if min(schema.height, schema.width) < SMALL:
+        return "default-small-images"
+    return "default-colour-images" if schema.channels == 3 else "default-images"
 
 
 def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> tuple[Settings, list[str]]:
