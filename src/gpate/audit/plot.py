@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from gpate.accounting.gaussian import mu_for
+from gpate.accounting.guesses import most_hits, most_hits_gaussian
 from gpate.audit.game import Audit
 
 _WITHOUT, _WITH, _CLAIM = "#8a8a8a", "#d1632f", "#1f5fa8"
@@ -34,9 +34,8 @@ def plot_audit(path: Path, audit: Audit) -> None:
     grid = np.linspace(0.0, 1.0, 400)
     if audit.gaussian:
         mu = mu_for(audit.epsilon, delta=audit.delta)
-        right.plot(grid, ndtr(-ndtri(grid) - mu), color=_CLAIM, label=f"claimed: mu {mu:.3g}")
-    scale = np.exp(audit.epsilon)
-    floor = np.maximum(1 - audit.delta - scale * grid, (1 - audit.delta - grid) / scale).clip(min=0)
+        right.plot(grid, 1 - most_hits_gaussian(grid, mu=mu), color=_CLAIM, label=f"claimed: mu {mu:.3g}")
+    floor = 1 - most_hits(grid, epsilon=audit.epsilon, delta=audit.delta)
     right.plot(grid, floor, color=_CLAIM, ls="--", label=f"claimed: epsilon {audit.epsilon:g}, delta {audit.delta:g}")
     right.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1))
     right.legend(frameon=False)
