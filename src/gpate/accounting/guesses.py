@@ -56,8 +56,9 @@ def most_hits(false_alarms: ArrayLike, *, epsilon: float, delta: float) -> Float
     """The largest rate of hits that any attack on an (epsilon, delta)-DP release has at this rate of false alarms."""
     a = np.asarray(false_alarms, dtype=np.float64)
     if epsilon > 700.0:  # e^epsilon is no number any more, and no bound either
-        return np.ones_like(a)
-    return np.clip(np.minimum(math.exp(epsilon) * a + delta, 1 - math.exp(-epsilon) * (1 - delta - a)), 0.0, 1.0)
+        return np.ones(a.shape)
+    hits = np.minimum(math.exp(epsilon) * a + delta, 1 - math.exp(-epsilon) * (1 - delta - a))
+    return np.asarray(hits.clip(0.0, 1.0))
 
 
 def most_hits_gaussian(false_alarms: ArrayLike, *, mu: float) -> Floats:
@@ -71,12 +72,13 @@ def epsilon_at(false_alarms: ArrayLike, misses: ArrayLike, *, delta: float) -> F
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.log(np.maximum(1 - b - delta, 0.0)) - np.log(a)
         second = np.log(np.maximum(1 - a - delta, 0.0)) - np.log(b)
-    return np.maximum(np.nan_to_num(np.maximum(first, second), nan=0.0, neginf=0.0), 0.0)
+    return np.asarray(np.maximum(np.nan_to_num(np.maximum(first, second), nan=0.0, neginf=0.0), 0.0))
 
 
 def mu_at(false_alarms: ArrayLike, misses: ArrayLike) -> Floats:
     """The least mu >= 0 at which no mu-Gaussian mechanism is ruled out by these rates."""
-    return np.maximum(np.nan_to_num(-ndtri(np.asarray(false_alarms)) - ndtri(np.asarray(misses)), nan=0.0), 0.0)
+    least = -ndtri(np.asarray(false_alarms)) - ndtri(np.asarray(misses))
+    return np.asarray(np.maximum(np.nan_to_num(least, nan=0.0), 0.0))
 
 
 def one_run_p_value(*, targets: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -99,7 +101,7 @@ def one_run_bound(*, targets: int, guesses: int, right: int, delta: float, risk:
     low, high = 0.0, _HIGHEST
     if not refuted(low):
         return 0.0
-    while high - low > 1e-6:
+    while high - low > 1e-4:
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low

@@ -19,7 +19,6 @@ weights, frequencies, partition) is the same in all runs and known to the attack
 
 from __future__ import annotations
 
-import hashlib
 import math
 import multiprocessing
 import tempfile
@@ -44,12 +43,11 @@ from gpate.audit.tape import Tape, TapedGate, evidence
 from gpate.boundary import Gate
 from gpate.errors import InvalidValue, require_count
 from gpate.methods import recipes
-from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
+from gpate.methods.job import Fitted
 from gpate.methods.material import Encoding, encode_records, read_records
+from gpate.methods.refit import drawn_from, fit_once
 from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
-from gpate.release import Release, write_release
-from gpate.streams import Streams
 
 Floats = NDArray[np.float64]
 
@@ -184,23 +182,15 @@ class RecipeGame:
     def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
         # encoded anew for each run: how records are encoded is part of what is audited
         records, encoded = self._sides[with_], self._encoded(self._sides[with_])
-        settings = self.resolved
-        recipes.check_room(settings, budget=gate.budget, dims=encoded.spec.dims)
-        job = Job(
-            records=records,
-            encoded=encoded,
+        return fit_once(
+            records,
+            encoded,
             schema=self.case.schema,
-            settings=settings,
+            settings=self.resolved,
             gate=gate,
             folder=folder,
-            streams=Streams(self.seed),
-            key=hashlib.blake2b(str(self.seed).encode(), digest_size=32).digest(),
-            on_progress=lambda _: None,
-            on_warning=lambda _: None,
-            stop=lambda: False,
+            seed=self.seed,
         )
-        tell_outside_domain(job)
-        return TRAIN[settings.method](job)
 
     def _encoded(self, records: Any) -> Encoding:
         return encode_records(records, self.case.schema, self.resolved.latent)
@@ -210,17 +200,7 @@ class RecipeGame:
         with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
             folder = RunFolder.create(Path(place) / "run")
             fitted = self._fit(with_, gate, folder)
-            write_release(
-                folder.release,
-                spec=fitted.spec,
-                weights={name: tensor.contiguous() for name, tensor in fitted.generator.state_dict().items()},
-                shares=fitted.shares.tolist(),
-                schema=self.case.schema,
-                ledger=gate.ledger,
-                settings=fitted.settings.to_json(),
-                not_for_release=gate.not_for_release,
-            )
-            made = Release.load(folder.release).sample(self.samples)
+            made = drawn_from(fitted, self.samples, schema=self.case.schema, gate=gate, folder=folder)
         data, labels = made if isinstance(made, tuple) else (made, None)
         encoded = self._encoded(read_records(data, labels, self.case.schema))
         shares = torch.bincount(encoded.labels, minlength=encoded.spec.classes) / self.samples
