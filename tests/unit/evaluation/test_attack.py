@@ -161,13 +161,14 @@ def honest() -> GPATE:
 
 
 def test_an_honest_release_at_a_small_epsilon_is_not_accused_even_with_shadows(honest: GPATE) -> None:
-    """Confidence 0.999: a sound release is accused once in a thousand, and this one has one seed."""
+    """Confidence 0.999: a sound release is accused once in a thousand. By mu = 0.268 an AUC of Phi(mu / sqrt 2) = 0.575 is allowed;
+    three attackers exceed 0.635, four standard errors more, less often than once in 5000."""
     release = honest.release_
     refit = refitter(release.settings, SCHEMA, epsilon=1.0, delta=1e-5, n=1000)
     told = attacked(honest.sample(1500, seed=0), refit=refit, shadows=4, confidence=0.999)
     assert [each.name for each in told.attackers] == ["nearest record", "density ratio", "shadow models"]
     assert not told.refutes(1.0)
-    assert max(each.auc for each in told.attackers) < 0.56
+    assert max(each.auc for each in told.attackers) < 0.635
     assert told.shadows == 4
 
 
