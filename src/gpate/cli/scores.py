@@ -162,21 +162,26 @@ def _verdict(found: Evaluation) -> None:
 def _membership(found: Evaluation, told: Membership) -> None:
     claimed = found.privacy.get("epsilon")
     table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("AUC", justify="right", header_style="bold", no_wrap=True)
     for rate in FALSE_ALARMS:
-        table.add_column(f"hits at {100 * rate:g}% alarms", justify="right")
-    table.add_column("epsilon at least", justify="right")
+        table.add_column(f"found at {100 * rate:g}%", justify="right", no_wrap=True)
+    table.add_column("proves epsilon", justify="right", no_wrap=True)
     for each in told.attackers:
         hits = {hit.false_alarms: f"{hit.share:.2%}" for hit in each.hits}
-        cells = (hits.get(rate, "too few others") for rate in FALSE_ALARMS)
+        cells = (hits.get(rate, "-") for rate in FALSE_ALARMS)
         table.add_row(each.name, f"{each.auc:.3f}", *cells, f"{each.bound:.3g}")
     if claimed is not None:
         most = (float(most_hits(a, epsilon=float(claimed), delta=told.delta)) for a in FALSE_ALARMS)
-        table.add_row("allowed by the claim", "", *(f"{each:.2%}" for each in most), f"{float(claimed):g}", style="dim")
+        table.add_row("the claim allows", "", *(f"{each:.2%}" for each in most), f"{float(claimed):g}", style="dim")
     _print("Membership inference: who was trained on, guessed from synthetic records", table)
     who = f"{told.members:,} members and {told.others:,} others, {told.reference:,} reference records"
-    console.print(f"[dim]{who}, {told.synthetic:,} synthetic, {told.shadows} shadow models; {told.seconds:.0f} s[/]")
+    console.print(
+        f"[dim]{who}, {told.synthetic:,} synthetic, {told.shadows} shadow models; {told.seconds:.0f} s. "
+        "Found: the share of members, at that share of false alarms.[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
     if found.refuted:
         said = (
             f"At least epsilon {told.bound:.3g} with confidence {told.confidence:.0%}, claimed {float(claimed or 0):g}"
