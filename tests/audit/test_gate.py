@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ from gpate.accounting.guesses import one_run_bound, one_run_p_value
 from gpate.audit.canaries import one_run
 from gpate.audit.cases import WorstCase, blank_images, blank_table
 from gpate.audit.game import RecipeGame
-from gpate.audit.gate import noise_checks
+from gpate.audit.gate import _continuous, noise_checks
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue
 
@@ -32,6 +33,29 @@ def test_the_noise_of_every_purpose_is_what_the_ledger_says(name: str) -> None:
     checks = noise_checks([GAMES[name].tape(True)], risk=1e-6)
     assert len(checks) >= 2
     assert all(check.passed for check in checks)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_exact_noise_is_what_the_ledger_says(name: str) -> None:
+    """The noise of a release, through its own gate; a risk of 1e-6."""
+    pytest.importorskip("opendp")
+    tapes = [replace(GAMES[name], noise="exact").tape(True) for _ in range(2)]
+    assert all(heard.event.grid is not None for tape in tapes for heard in tape.heard)  # type: ignore[attr-defined]
+    checks = noise_checks(tapes, risk=1e-6)
+    assert len(checks) >= 2
+    assert all(check.passed for check in checks)
+
+
+@pytest.mark.parametrize("step", [0.05, 1.0, 3.0])
+def test_discrete_laplace_noise_spread_over_its_steps_is_laplace(step: float) -> None:
+    """By Kolmogorov and Smirnov, once in 10^6; without the spread the same test fails."""
+    from scipy.stats import kstest, laplace
+
+    rng = np.random.default_rng(0)
+    geometric = rng.geometric(1 - math.exp(-step), (2, 20_000)) - 1
+    steps = (geometric[0] - geometric[1]).astype(float)  # the difference of two is discrete Laplace
+    assert kstest(_continuous(steps, step), laplace.cdf).pvalue > 1e-6
+    assert step < 1 or kstest(steps * step, laplace.cdf).pvalue < 1e-6
 
 
 @pytest.mark.parametrize("how", ["halved", "uniform", "none"])

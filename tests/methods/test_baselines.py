@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpate import GPATE
 from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian
+from gpate.audit import lower_bounds
 from gpate.boundary import FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
 from gpate.methods.adversarial import least_noise, planned
 from gpate.methods.critic import Critic
@@ -351,28 +352,11 @@ def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float
 
 
 def _audited(path: Path, *, epsilon: float, models: int) -> float:
-    """A lower bound on epsilon that is wrong with probability 0.05 at most.
-
-    A threshold is chosen on one half of the models; on the other half the ends of Clopper-Pearson intervals, 0.05 / 4 for each of
-    the four ways to be told apart, give an epsilon.
-    """
-    from scipy.stats import beta
-
-    scores = [
-        np.array([_play_four_rows(extra, i, path / f"{extra}{i}", epsilon) for i in range(models)])
-        for extra in (False, True)
-    ]
-    half, found = models // 2, 0.0
-    cuts = np.quantile(np.concatenate([side[:half] for side in scores]), np.linspace(0.05, 0.95, 19))
-    cut = max(cuts, key=lambda c: abs(np.mean(scores[1][:half] > c) - np.mean(scores[0][:half] > c)))
-    for first, second in (scores, scores[::-1]):
-        for above in (True, False):
-            hits, misses = (int(((side[half:] > cut) == above).sum()) for side in (first, second))
-            low = beta.ppf(0.00625, hits, half - hits + 1) if hits else 0.0
-            high = beta.ppf(1 - 0.00625, misses + 1, half - misses) if misses < half else 1.0
-            if low > 1e-5:
-                found = max(found, math.log((low - 1e-5) / high))
-    return found
+    """A lower bound on epsilon that is wrong with probability 0.05 at most."""
+    without, with_ = (
+        [_play_four_rows(extra, i, path / f"{extra}{i}", epsilon) for i in range(models)] for extra in (False, True)
+    )
+    return lower_bounds(without, with_, delta=1e-5).epsilon
 
 
 @pytest.mark.slow

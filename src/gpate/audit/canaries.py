@@ -84,6 +84,7 @@ def one_run(
     confidence: float = 0.95,
     recipe: str = "default",
     settings: Mapping[str, Any] | None = None,
+    noise: str = "fast",
 ) -> OneRun:
     """Audits an embedding recipe for images by one run.
 
@@ -95,6 +96,7 @@ def one_run(
         confidence: with which the bound holds.
         recipe: of the method `embedding`.
         settings: changes to it.
+        noise: as of `RecipeGame`.
     """
     require_count("canaries", canaries, 20)
     require_probability("confidence", confidence)
@@ -105,7 +107,7 @@ def one_run(
     images = rng.integers(0, 2, (canaries, 8, 8), dtype=np.uint8) * np.uint8(255)
     labels, kept = np.arange(canaries) % 2, rng.random(canaries) < 0.5
     case = _Drawn(images=images, labels=labels, kept=kept)
-    game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {})
+    game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {}, noise=noise)
     if game.resolved.method != "embedding":
         raise InvalidValue("recipe", recipe, "one of the method embedding", "The others are audited by `play`.")
     heard = next(heard for heard in game.tape(True).heard if heard.purpose == "sum")

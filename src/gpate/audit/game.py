@@ -13,7 +13,7 @@ A game makes one run at a time and gives its score (`tape`), or what its score i
 - `samples`: the attacker has synthetic records only. Their means, spreads and class shares are the features of a linear
   classifier, trained on a quarter of the runs. For methods that draw records in secret, which a tape would give away.
 
-Runs are independent: each has noise of its own, floating-point and seeded by the operating system. All else (network
+Runs are independent: each has noise of its own, seeded by the operating system; floating-point, unless `noise="exact"`. All else (network
 weights, frequencies, partition) is the same in all runs and known to the attacker, as the guarantee allows.
 """
 
@@ -40,7 +40,7 @@ from gpate.accounting.gaussian import mu_for
 from gpate.audit.bounds import Found, lower_bounds, planned
 from gpate.audit.cases import Case
 from gpate.audit.tape import Tape, TapedGate, evidence
-from gpate.boundary import Gate
+from gpate.boundary import Gate, noise_named
 from gpate.errors import InvalidValue, require_count
 from gpate.methods import recipes
 from gpate.methods.job import Fitted
@@ -104,6 +104,7 @@ class RecipeGame:
         settings: changes to the recipe, after those that make it small.
         statistic: `tape`, `samples`, or `auto`: tape where it may be.
         samples: records drawn from each model, for `samples`.
+        noise: `fast`, or `exact` as in a run that is to be released.
         seed: of everything but the noise; public.
     """
 
@@ -114,12 +115,14 @@ class RecipeGame:
     settings: Mapping[str, Any] = field(default_factory=dict)
     statistic: str = "auto"
     samples: int = 400
+    noise: str = "fast"
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.statistic not in STATISTICS:
             raise InvalidValue("statistic", self.statistic, f"one of {', '.join(STATISTICS)}")
         require_count("samples", self.samples, 1)
+        noise_named(self.noise)
         if self.statistic == "tape" and self.resolved.method in _SECRET:
             mend = "This method draws records in secret, and a tape knows who was drawn."
             raise InvalidValue("statistic", "tape", f"samples for the recipe {self.recipe}", mend)
@@ -160,20 +163,24 @@ class RecipeGame:
     def trial(self, with_: bool) -> Trial:
         """One run, and by tape a second one on the neighbour with the same answers."""
         if not self.by_tape:
-            gate = Gate.in_memory(self.budget)
+            gate = Gate.in_memory(self.budget, noise_named(self.noise))
             return Trial(self._sampled(with_, gate), gate.spend, False)
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         self._run(with_, gate)
-        other = TapedGate(self.budget, replay=gate.tape)
+        other = self.gate(replay=gate.tape)
         self._run(not with_, other)
         tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
         return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
 
     def tape(self, with_: bool) -> Tape:
         """What the gate heard and said in one run."""
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         self._run(with_, gate)
         return gate.tape
+
+    def gate(self, *, replay: Tape | None = None) -> TapedGate:
+        """A gate with a tape, for one run."""
+        return TapedGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
     def _run(self, with_: bool, gate: Gate) -> None:
         with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
