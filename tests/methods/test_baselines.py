@@ -327,7 +327,9 @@ def test_every_label_of_pate_gan_is_charged_by_a_bound_that_does_not_look(tmp_pa
 
 
 def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float:
-    """One model of the auditors' game: how much more real its discriminator finds ones than zeros.
+    """One model of the auditors' game: how much more real its discriminator finds zeros than ones.
+
+    Nearly without noise it is about 4.5 with the row of ones and 0 without: which way it goes was seen there, not at epsilon 1.
 
     The zeros are with one teacher and the ones with the other, which is as bad as it gets: the guarantee is for any partition.
     """
@@ -348,7 +350,7 @@ def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float
     train_student(adversary, student=player, gate=here, folder=folder, streams=streams, iterations=8)
     with torch.no_grad():
         ones, zeros = adversary.critic.scores(torch.stack([torch.ones(6), torch.zeros(6)]), labels[:2])
-    return float(ones - zeros)
+    return float(zeros - ones)
 
 
 def _audited(path: Path, *, epsilon: float, models: int) -> float:
