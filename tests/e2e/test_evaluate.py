@@ -205,3 +205,12 @@ def test_shadow_models_are_fitted_as_the_release_was(
         gpate("evaluate", files / "synthetic.csv", "--schema", files / "schema.yaml", *real(files), "--shadows", 4) == 2
     )
     assert "bare file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lacking", "empty"])
+def test_an_attack_on_a_broken_file_has_a_reason(files: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source = ("evaluate", files / f"{name}.csv", "--schema", files / "schema.yaml")
+    assert gpate(*source, *real(files), "--quick", "--attack", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["membership"] is None
+    assert any(note.startswith("Membership inference: not computable, because") for note in found["notes"])

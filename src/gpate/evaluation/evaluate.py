@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpate.datasets import benchmark_of
-from gpate.errors import InvalidValue, NotComputable, SchemaError, require_count
+from gpate.errors import GpateError, InvalidValue, require_count
 from gpate.evaluation.attack import check_shadows, infer
 from gpate.evaluation.results import Evaluation
 from gpate.evaluation.spaces import space_of
@@ -142,8 +142,8 @@ def evaluate_records(
                 refit=refit,
                 shadows=shadows,
             )
-        except (NotComputable, SchemaError) as problem:
-            notes = [*notes, f"Membership inference: not computable, because {problem}."]
+        except GpateError as problem:
+            notes = [*notes, f"Membership inference: not computable, because {str(problem).removesuffix('.')}."]
     used = 1 if quick else None
     return Evaluation(
         kind="table" if isinstance(schema, TableSchema) else "image",
