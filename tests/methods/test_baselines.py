@@ -362,6 +362,7 @@ def _audited(path: Path, *, epsilon: float, models: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_auditors_four_row_game_stays_under_its_epsilon(tmp_path: Path) -> None:
     """FINDINGS 7: D = four rows of zeros, D' = D and a row of ones, two teachers. Six implementations failed this at epsilon 1."""
     assert _audited(tmp_path / "loud", epsilon=300.0, models=60) > 1.0  # nearly without noise the game is won
