@@ -9,7 +9,15 @@ import pytest
 from scipy.stats import beta, norm
 
 from gpate.accounting.gaussian import epsilon_for
-from gpate.audit.bounds import epsilon_at, highest_rate, lower_bounds, mu_at, planned
+from gpate.accounting.guesses import (
+    epsilon_at,
+    highest_rate,
+    lowest_rate,
+    most_hits,
+    most_hits_gaussian,
+    mu_at,
+)
+from gpate.audit.bounds import lower_bounds, planned
 from gpate.errors import InvalidValue
 
 
@@ -17,6 +25,30 @@ from gpate.errors import InvalidValue
 def test_the_upper_end_is_clopper_and_pearson_s(hits: int, trials: int) -> None:
     expected = 1.0 if hits == trials else beta.ppf(0.99, hits + 1, trials - hits)
     assert float(highest_rate(hits, trials, risk=0.01)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (50, 1000)])
+def test_the_lower_end_is_clopper_and_pearson_s(hits: int, trials: int) -> None:
+    expected = 0.0 if hits == 0 else beta.ppf(0.01, hits, trials - hits + 1)
+    assert float(lowest_rate(hits, trials, risk=0.01)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_most_hits_and_the_least_epsilon_undo_each_other(epsilon: float) -> None:
+    alarms = np.linspace(1e-4, 0.999, 500)
+    hits = most_hits(alarms, epsilon=epsilon, delta=1e-5)
+    assert (np.diff(hits) >= 0).all()
+    found = epsilon_at(alarms, 1 - hits, delta=1e-5)
+    np.testing.assert_allclose(found[hits < 1], epsilon, rtol=1e-9)
+    assert (most_hits(alarms, epsilon=math.inf, delta=0.0) == 1.0).all()
+
+
+def test_a_gaussian_stays_under_its_epsilon_and_delta_everywhere_and_touches_it() -> None:
+    alarms = np.linspace(1e-7, 1 - 1e-7, 20_000)
+    for mu in (0.3, 1.0, 3.0):
+        room = most_hits(alarms, epsilon=epsilon_for(mu, delta=1e-3), delta=1e-3) - most_hits_gaussian(alarms, mu=mu)
+        assert room.min() > -1e-9
+        assert room.min() < 1e-4
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])

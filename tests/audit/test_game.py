@@ -91,6 +91,18 @@ def test_sound_votes_are_not_accused_and_the_bound_comes_near_the_claim() -> Non
     assert 5.0 < audit.bound <= 10.0
 
 
+@pytest.mark.parametrize("game", [VotingGame(epsilon=10.0), merf(10.0)], ids=["votes", "dpmerf"])
+def test_exact_noise_is_played_against_too(game: Any) -> None:
+    """Noise as in a release. The record moves as much as with floating-point noise, and is found as well."""
+    pytest.importorskip("opendp")
+    audit = played(replace(game, noise="exact"), 40)
+    assert audit.gaussian
+    assert not audit.caught
+    apart = audit.with_.mean() - audit.without.mean()
+    claimed = mu_for(10.0, delta=1e-5) ** 2  # 4, the distance of the means; its standard error is 0.45
+    assert 0.5 * claimed < apart < 1.5 * claimed
+
+
 # --- the broken ones --------------------------------------------------------------------------------------------------
 
 

@@ -151,3 +151,66 @@ def test_help_is_quick_and_names_the_caveat() -> None:
     run = subprocess.run([sys.executable, "-m", "gpate", "evaluate", "--help"], capture_output=True, text=True)
     assert run.returncode == 0
     assert "NOT private" in " ".join(run.stdout.split())
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_attack_on_a_release_that_never_saw_the_records(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The "real" records were drawn from it after it was made: nobody can have been in. Accused once in twenty, with this seed not."""
+    assert gpate("evaluate", files / "release", *real(files), "--quick", "--attack") == 0
+    told = capsys.readouterr().out
+    assert "Membership inference" in told
+    assert "Not refuted: nothing is proved about epsilon." in told
+    assert "the claim allows" in told
+
+
+def test_copies_that_claim_a_small_epsilon_are_refuted_in_red(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release whose generator hands out its training records, whatever its certificate says."""
+    train = pd.read_csv(files / "train.csv")
+    honest = Release.sample
+
+    def copying(self: Release, n: int, **how: object) -> pd.DataFrame:
+        return honest(self, len(train), seed=101)  # what train.csv was written from
+
+    monkeypatch.setattr(Release, "sample", copying)
+    records = tmp_path / "records.jsonl"
+    assert gpate("evaluate", files / "release", *real(files), "--quick", "--attack", "-o", records) == 0
+    told = capsys.readouterr().out
+    assert "CLAIM REFUTED" in told
+    assert "claimed 1: do not release" in told
+    monkeypatch.undo()
+    (found,) = read_evaluations(records)
+    assert found.refuted
+    assert gpate("report", files / "release", "--evaluation", records, "-o", tmp_path / "page.html", "-q") == 0
+    assert "The promise is refuted" in (tmp_path / "page.html").read_text()
+
+
+def test_shadow_models_are_fitted_as_the_release_was(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = [part for key in ("restarts=1", "steps=20", "components=4") for part in ("--set", f"fitting.{key}")]
+    fit = ("fit", files / "train.csv", "--schema", files / "schema.yaml", "--epsilon", 1, "--out", tmp_path / "run")
+    assert gpate(*fit, *small, "--quiet") == 0
+    capsys.readouterr()
+    assert gpate("evaluate", tmp_path / "run", *real(files), "--quick", "--json", "--shadows", 4) == 0
+    told = json.loads(capsys.readouterr().out)["membership"]
+    assert [each["name"] for each in told["attackers"]] == ["nearest record", "density ratio", "shadow models"]
+    assert told["shadows"] == 4
+    assert gpate("verify", tmp_path / "run" / "release") == 0  # the release is as it was
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["private", "release"]
+    assert (
+        gpate("evaluate", files / "synthetic.csv", "--schema", files / "schema.yaml", *real(files), "--shadows", 4) == 2
+    )
+    assert "bare file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lacking", "empty"])
+def test_an_attack_on_a_broken_file_has_a_reason(files: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source = ("evaluate", files / f"{name}.csv", "--schema", files / "schema.yaml")
+    assert gpate(*source, *real(files), "--quick", "--attack", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["membership"] is None
+    assert any(note.startswith("Membership inference: not computable, because") for note in found["notes"])

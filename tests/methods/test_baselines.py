@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpate import GPATE
 from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian
+from gpate.audit import lower_bounds
 from gpate.boundary import FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
 from gpate.methods.adversarial import least_noise, planned
 from gpate.methods.critic import Critic
@@ -326,7 +327,9 @@ def test_every_label_of_pate_gan_is_charged_by_a_bound_that_does_not_look(tmp_pa
 
 
 def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float:
-    """One model of the auditors' game: how much more real its discriminator finds ones than zeros.
+    """One model of the auditors' game: how much more real its discriminator finds zeros than ones.
+
+    Nearly without noise it is about 4.5 with the row of ones and 0 without: which way it goes was seen there, not at epsilon 1.
 
     The zeros are with one teacher and the ones with the other, which is as bad as it gets: the guarantee is for any partition.
     """
@@ -347,35 +350,19 @@ def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float
     train_student(adversary, student=player, gate=here, folder=folder, streams=streams, iterations=8)
     with torch.no_grad():
         ones, zeros = adversary.critic.scores(torch.stack([torch.ones(6), torch.zeros(6)]), labels[:2])
-    return float(ones - zeros)
+    return float(zeros - ones)
 
 
 def _audited(path: Path, *, epsilon: float, models: int) -> float:
-    """A lower bound on epsilon that is wrong with probability 0.05 at most.
-
-    A threshold is chosen on one half of the models; on the other half the ends of Clopper-Pearson intervals, 0.05 / 4 for each of
-    the four ways to be told apart, give an epsilon.
-    """
-    from scipy.stats import beta
-
-    scores = [
-        np.array([_play_four_rows(extra, i, path / f"{extra}{i}", epsilon) for i in range(models)])
-        for extra in (False, True)
-    ]
-    half, found = models // 2, 0.0
-    cuts = np.quantile(np.concatenate([side[:half] for side in scores]), np.linspace(0.05, 0.95, 19))
-    cut = max(cuts, key=lambda c: abs(np.mean(scores[1][:half] > c) - np.mean(scores[0][:half] > c)))
-    for first, second in (scores, scores[::-1]):
-        for above in (True, False):
-            hits, misses = (int(((side[half:] > cut) == above).sum()) for side in (first, second))
-            low = beta.ppf(0.00625, hits, half - hits + 1) if hits else 0.0
-            high = beta.ppf(1 - 0.00625, misses + 1, half - misses) if misses < half else 1.0
-            if low > 1e-5:
-                found = max(found, math.log((low - 1e-5) / high))
-    return found
+    """A lower bound on epsilon that is wrong with probability 0.05 at most."""
+    without, with_ = (
+        [_play_four_rows(extra, i, path / f"{extra}{i}", epsilon) for i in range(models)] for extra in (False, True)
+    )
+    return lower_bounds(without, with_, delta=1e-5).epsilon
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_auditors_four_row_game_stays_under_its_epsilon(tmp_path: Path) -> None:
     """FINDINGS 7: D = four rows of zeros, D' = D and a row of ones, two teachers. Six implementations failed this at epsilon 1."""
     assert _audited(tmp_path / "loud", epsilon=300.0, models=60) > 1.0  # nearly without noise the game is won

@@ -1,14 +1,9 @@
 r"""How much privacy was lost at least: a lower bound on epsilon from two samples of scores.
 
 A mechanism ran many times on a data set and many times on its neighbour, and each run was given a score: the higher, the
-more it looks like the neighbour. Say "neighbour" where the score is above a threshold; let a be the rate of false alarms
-and b that of misses. Whatever the score is, (epsilon, delta)-DP promises (Kairouz, Oh and Viswanath 2015)
-
-    1 - b <= e^epsilon a + delta    and    1 - a <= e^epsilon b + delta,
-
-and mu-Gaussian DP promises Phi^-1(1 - a) - Phi^-1(b) <= mu (Dong, Roth and Su 2022, section 2.3; used for audits by Nasr
-et al. 2023). Both sides only grow when a and b do, so upper bounds on a and b (Clopper and Pearson 1934) give lower bounds
-on epsilon and on mu.
+more it looks like the neighbour. Say "neighbour" where the score is above a threshold. Upper bounds on the rates of false alarms
+and misses give lower bounds on epsilon and, for Gaussian mechanisms, on mu (`gpate.accounting.guesses`; used for audits by Nasr et
+al. 2023).
 
 **Guarantee.** Thresholds must not depend on the scores that rates are measured on. Either they are fixed beforehand (see
 `planned`), or they are chosen on the first half of the runs and the rates measured on the second. There are two, one for
@@ -29,13 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, ndtr, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
 
 from gpate.accounting.gaussian import epsilon_for
+from gpate.accounting.guesses import Floats, epsilon_at, highest_rate, mu_at
 from gpate.errors import InvalidValue, require_probability
-
-Floats = NDArray[np.float64]
 
 _FEWEST = 20
 """Scores a side."""
@@ -70,28 +64,6 @@ class Found:
     confidence: float
     thresholds: Thresholds
     measured: int
-
-
-def highest_rate(hits: ArrayLike, trials: int, *, risk: float) -> Floats:
-    """Clopper and Pearson's upper bound on a probability; wrong with probability `risk` at most."""
-    seen = np.asarray(hits, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        bound = betaincinv(seen + 1, np.maximum(trials - seen, 1e-300), 1 - risk)
-    return np.where(seen >= trials, 1.0, bound)
-
-
-def epsilon_at(false_alarms: ArrayLike, misses: ArrayLike, *, delta: float) -> Floats:
-    """The least epsilon >= 0 at which no (epsilon, delta)-DP mechanism is ruled out by these rates."""
-    a, b = np.asarray(false_alarms, dtype=np.float64), np.asarray(misses, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.log(np.maximum(1 - b - delta, 0.0)) - np.log(a)
-        second = np.log(np.maximum(1 - a - delta, 0.0)) - np.log(b)
-    return np.maximum(np.nan_to_num(np.maximum(first, second), nan=0.0, neginf=0.0), 0.0)
-
-
-def mu_at(false_alarms: ArrayLike, misses: ArrayLike) -> Floats:
-    """The least mu >= 0 at which no mu-Gaussian mechanism is ruled out by these rates."""
-    return np.maximum(np.nan_to_num(-ndtri(np.asarray(false_alarms)) - ndtri(np.asarray(misses)), nan=0.0), 0.0)
 
 
 def planned(mu: float, *, delta: float, scores: int, confidence: float = 0.95) -> Thresholds:

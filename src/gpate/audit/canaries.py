@@ -1,13 +1,8 @@
 r"""One run, many canaries: a lower bound on the embedding's epsilon without training thousands of models.
 
 Steinke, Nasr and Jagielski 2023. Each of m canary images is put among the records or not, by the toss of a coin. The recipe
-runs once. From the sums that it released the auditor guesses, for the r canaries it is surest of, who was in. Under
-(epsilon, delta)-DP the number of right guesses is hardly more than Binomial(r, e^epsilon / (1 + e^epsilon)): by their
-theorem 5.2 at least v are right with probability at most
-
-    P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i,    B that binomial number, i = 1 .. v.
-
-The largest epsilon at which this is below 1 - confidence is refuted, and all smaller ones with it. One run cannot show more
+runs once. From the sums that it released the auditor guesses, for the r canaries it is surest of, who was in. Under (epsilon,
+delta)-DP few more guesses are right than by randomised response: `gpate.accounting.guesses`. One run cannot show more
 than about log(r / 3), and it is far from the truth where epsilon is small: a smoke alarm that takes a second, for mistakes of
 several times the noise. The game (`gpate.audit.game`) is the one that comes near.
 
@@ -25,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom
 
+from gpate.accounting.guesses import one_run_bound
 from gpate.audit.cases import Sides, blank_images
 from gpate.audit.game import RecipeGame
 from gpate.audit.tape import Heard
@@ -89,6 +84,7 @@ def one_run(
     confidence: float = 0.95,
     recipe: str = "default",
     settings: Mapping[str, Any] | None = None,
+    noise: str = "fast",
 ) -> OneRun:
     """Audits an embedding recipe for images by one run.
 
@@ -100,8 +96,10 @@ def one_run(
         confidence: with which the bound holds.
         recipe: of the method `embedding`.
         settings: changes to it.
+        noise: as of `RecipeGame`.
     """
     require_count("canaries", canaries, 20)
+    require_probability("confidence", confidence)
     guesses = canaries // 5 if guesses is None else require_count("guesses", guesses, 1)
     if guesses > canaries:
         raise InvalidValue("guesses", guesses, f"at most the number of canaries, {canaries}")
@@ -109,7 +107,7 @@ def one_run(
     images = rng.integers(0, 2, (canaries, 8, 8), dtype=np.uint8) * np.uint8(255)
     labels, kept = np.arange(canaries) % 2, rng.random(canaries) < 0.5
     case = _Drawn(images=images, labels=labels, kept=kept)
-    game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {})
+    game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {}, noise=noise)
     if game.resolved.method != "embedding":
         raise InvalidValue("recipe", recipe, "one of the method embedding", "The others are audited by `play`.")
     heard = next(heard for heard in game.tape(True).heard if heard.purpose == "sum")
@@ -117,7 +115,7 @@ def one_run(
     order = np.argsort(scores)
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
     right = int((~kept[outs]).sum() + kept[ins].sum())
-    bound = lower_bound(canaries=canaries, guesses=guesses, right=right, delta=delta, confidence=confidence)
+    bound = one_run_bound(targets=canaries, guesses=guesses, right=right, delta=delta, risk=1 - confidence)
     return OneRun(
         epsilon=epsilon,
         delta=delta,
@@ -151,30 +149,3 @@ def _scores(heard: Heard, vectors: NDArray[np.float64], labels: NDArray[np.int64
         rest = heard.answer[label] - own.sum(0) / 2
         scores[labels == label] = np.linalg.solve(own @ own.T / 4 + sigma**2 * np.eye(len(own)), own @ rest) / 4
     return scores
-
-
-def p_value(*, canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are, at most, under (epsilon, delta)-DP: the theorem above."""
-    share = 1 / (1 + np.exp(-epsilon))
-    enough = float(binom.sf(right - 1, guesses, share))
-    if not right:
-        return 1.0
-    nearly = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, share)) / np.arange(1, right + 1)
-    return min(1.0, enough + 2 * canaries * delta * float(nearly.max()))
-
-
-def lower_bound(*, canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """The epsilon below which everything is refuted; 0 if nothing is."""
-    require_probability("confidence", confidence)
-
-    def refuted(epsilon: float) -> bool:
-        asked = p_value(canaries=canaries, guesses=guesses, right=right, epsilon=epsilon, delta=delta)
-        return asked < 1 - confidence
-
-    low, high = 0.0, 64.0
-    if not refuted(low):
-        return 0.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low

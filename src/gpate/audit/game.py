@@ -13,13 +13,12 @@ A game makes one run at a time and gives its score (`tape`), or what its score i
 - `samples`: the attacker has synthetic records only. Their means, spreads and class shares are the features of a linear
   classifier, trained on a quarter of the runs. For methods that draw records in secret, which a tape would give away.
 
-Runs are independent: each has noise of its own, floating-point and seeded by the operating system. All else (network
+Runs are independent: each has noise of its own, seeded by the operating system; floating-point, unless `noise="exact"`. All else (network
 weights, frequencies, partition) is the same in all runs and known to the attacker, as the guarantee allows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import multiprocessing
 import tempfile
@@ -41,15 +40,14 @@ from gpate.accounting.gaussian import mu_for
 from gpate.audit.bounds import Found, lower_bounds, planned
 from gpate.audit.cases import Case
 from gpate.audit.tape import Tape, TapedGate, evidence
-from gpate.boundary import Gate
+from gpate.boundary import Gate, noise_named
 from gpate.errors import InvalidValue, require_count
 from gpate.methods import recipes
-from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
+from gpate.methods.job import Fitted
 from gpate.methods.material import Encoding, encode_records, read_records
+from gpate.methods.refit import drawn_from, fit_once
 from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
-from gpate.release import Release, write_release
-from gpate.streams import Streams
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +104,7 @@ class RecipeGame:
         settings: changes to the recipe, after those that make it small.
         statistic: `tape`, `samples`, or `auto`: tape where it may be.
         samples: records drawn from each model, for `samples`.
+        noise: `fast`, or `exact` as in a run that is to be released.
         seed: of everything but the noise; public.
     """
 
@@ -116,12 +115,14 @@ class RecipeGame:
     settings: Mapping[str, Any] = field(default_factory=dict)
     statistic: str = "auto"
     samples: int = 400
+    noise: str = "fast"
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.statistic not in STATISTICS:
             raise InvalidValue("statistic", self.statistic, f"one of {', '.join(STATISTICS)}")
         require_count("samples", self.samples, 1)
+        noise_named(self.noise)
         if self.statistic == "tape" and self.resolved.method in _SECRET:
             mend = "This method draws records in secret, and a tape knows who was drawn."
             raise InvalidValue("statistic", "tape", f"samples for the recipe {self.recipe}", mend)
@@ -162,20 +163,24 @@ class RecipeGame:
     def trial(self, with_: bool) -> Trial:
         """One run, and by tape a second one on the neighbour with the same answers."""
         if not self.by_tape:
-            gate = Gate.in_memory(self.budget)
+            gate = Gate.in_memory(self.budget, noise_named(self.noise))
             return Trial(self._sampled(with_, gate), gate.spend, False)
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         self._run(with_, gate)
-        other = TapedGate(self.budget, replay=gate.tape)
+        other = self.gate(replay=gate.tape)
         self._run(not with_, other)
         tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
         return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
 
     def tape(self, with_: bool) -> Tape:
         """What the gate heard and said in one run."""
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         self._run(with_, gate)
         return gate.tape
+
+    def gate(self, *, replay: Tape | None = None) -> TapedGate:
+        """A gate with a tape, for one run."""
+        return TapedGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
     def _run(self, with_: bool, gate: Gate) -> None:
         with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
@@ -184,23 +189,15 @@ class RecipeGame:
     def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
         # encoded anew for each run: how records are encoded is part of what is audited
         records, encoded = self._sides[with_], self._encoded(self._sides[with_])
-        settings = self.resolved
-        recipes.check_room(settings, budget=gate.budget, dims=encoded.spec.dims)
-        job = Job(
-            records=records,
-            encoded=encoded,
+        return fit_once(
+            records,
+            encoded,
             schema=self.case.schema,
-            settings=settings,
+            settings=self.resolved,
             gate=gate,
             folder=folder,
-            streams=Streams(self.seed),
-            key=hashlib.blake2b(str(self.seed).encode(), digest_size=32).digest(),
-            on_progress=lambda _: None,
-            on_warning=lambda _: None,
-            stop=lambda: False,
+            seed=self.seed,
         )
-        tell_outside_domain(job)
-        return TRAIN[settings.method](job)
 
     def _encoded(self, records: Any) -> Encoding:
         return encode_records(records, self.case.schema, self.resolved.latent)
@@ -210,17 +207,7 @@ class RecipeGame:
         with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
             folder = RunFolder.create(Path(place) / "run")
             fitted = self._fit(with_, gate, folder)
-            write_release(
-                folder.release,
-                spec=fitted.spec,
-                weights={name: tensor.contiguous() for name, tensor in fitted.generator.state_dict().items()},
-                shares=fitted.shares.tolist(),
-                schema=self.case.schema,
-                ledger=gate.ledger,
-                settings=fitted.settings.to_json(),
-                not_for_release=gate.not_for_release,
-            )
-            made = Release.load(folder.release).sample(self.samples)
+            made = drawn_from(fitted, self.samples, schema=self.case.schema, gate=gate, folder=folder)
         data, labels = made if isinstance(made, tuple) else (made, None)
         encoded = self._encoded(read_records(data, labels, self.case.schema))
         shares = torch.bincount(encoded.labels, minlength=encoded.spec.classes) / self.samples

@@ -6,12 +6,13 @@ distribution from the normal one (Kolmogorov and Smirnov) sees a wrong shape. La
 half a chi-squared number with 2n degrees of freedom.
 
 **Guarantee.** A purpose whose noise is what it should be fails with probability `risk` at most, divided evenly over all
-purposes and both tests. Exact noise lies on a grid; its steps are far below its scale for Gaussian noise, and are not for
-Laplace noise on whole counts, so a tape must have floating-point noise (as those of `TapedGate` have by default).
+purposes and both tests. Exact noise lies on a grid. For Gaussian noise its steps are a millionth of the scale; Laplace noise on
+whole counts is first spread over its steps, at random, so that it has the continuous law if it has the discrete one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -72,7 +73,21 @@ def _standard(heard: Heard) -> np.ndarray:
     scale = next((getattr(heard.event, name) for name in _SCALES if hasattr(heard.event, name)), None)
     if scale is None:
         raise NotComputable(f"{heard.event} states no scale of its noise.")
-    return np.asarray((heard.answer - heard.exact).ravel() / scale)
+    noise = np.asarray((heard.answer - heard.exact).ravel())
+    if isinstance(heard.event, Laplace) and heard.event.grid is not None:
+        return _continuous(np.rint(noise / heard.event.grid), heard.event.grid / scale)
+    return noise / scale  # the grid of a discrete Gaussian is a millionth of its sigma
+
+
+def _continuous(steps: np.ndarray, step: float) -> np.ndarray:
+    """Discrete Laplace noise as a continuous one: each value is spread at random over its share of the distribution.
+
+    P(k) = (1 - q) / (1 + q) q^|k| with q = e^-step, so beyond k lies the mass q^(|k| + 1) / (1 + q).
+    """
+    rng = np.random.default_rng()
+    q = math.exp(-step)
+    tail = (q ** (np.abs(steps) + 1) + rng.random(steps.shape) * (1 - q) * q ** np.abs(steps)) / (1 + q)
+    return np.where(steps == 0, laplace.ppf(tail), -np.sign(steps) * np.log(2 * tail))
 
 
 def _scale_p(drawn: np.ndarray, *, pure: bool) -> float:

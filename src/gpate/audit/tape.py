@@ -94,7 +94,7 @@ class TapedVoucher(Voucher):
 
 
 class TapedGate(Gate):
-    """A gate in memory, with floating-point noise, that keeps a tape.
+    """A gate in memory that keeps a tape.
 
     Args:
         budget: as of the run that is audited.

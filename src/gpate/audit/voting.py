@@ -24,8 +24,8 @@ from torch import Tensor
 from gpate.accounting import Budget
 from gpate.audit.cases import WorstCase, blank_table
 from gpate.audit.game import Trial, play
-from gpate.audit.tape import TapedGate, evidence
-from gpate.boundary import DPGradAgg, Sensitive
+from gpate.audit.tape import Tape, TapedGate, evidence
+from gpate.boundary import DPGradAgg, Sensitive, noise_named
 from gpate.errors import InvalidValue
 from gpate.methods.job import Job, material_for
 from gpate.methods.material import encode_records
@@ -48,12 +48,14 @@ class VotingGame:
         epsilon: claimed.
         delta: claimed.
         case: the data sets.
+        noise: as of `RecipeGame`.
         aggregate: how votes are counted and decided. By default nearly every query is answered, and thresholds cost little.
     """
 
     epsilon: float = 1.0
     delta: float = 1e-5
     case: WorstCase = field(default_factory=lambda: WorstCase(schema=blank_table()))
+    noise: str = "fast"
     aggregate: DPGradAgg = field(
         default_factory=lambda: DPGradAgg(
             teachers=100,
@@ -73,12 +75,16 @@ class VotingGame:
 
     def trial(self, with_: bool) -> Trial:
         """One run, and a second one on the neighbour with the same answers."""
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         self._vote(self._opinions[with_], gate)
-        other = TapedGate(self.budget, replay=gate.tape)
+        other = self.gate(replay=gate.tape)
         self._vote(self._opinions[not with_], other)
         tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
         return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
+
+    def gate(self, *, replay: Tape | None = None) -> TapedGate:
+        """A gate with a tape, for one run."""
+        return TapedGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
     def _vote(self, opinions: Tensor, gate: TapedGate) -> None:
         wanted = opinions[:, None, None].expand(-1, self._queries, 1)  # [teachers, samples, dims]
@@ -87,7 +93,7 @@ class VotingGame:
     @cached_property
     def _queries(self) -> int:
         """How many the budget allows, if all are answered."""
-        gate = TapedGate(self.budget)
+        gate = self.gate()
         fit = gate.budget.fits(self.aggregate.aggregator.events(gate, queries=1, bins=self.aggregate.bins))
         if not fit:
             raise InvalidValue(
@@ -109,7 +115,7 @@ class VotingGame:
             encoded=encode_records(records, self.case.schema, settings.latent),
             schema=self.case.schema,
             settings=settings,
-            gate=TapedGate(self.budget),
+            gate=self.gate(),
             folder=RunFolder(Path("nowhere")),  # nothing is written
             streams=Streams(0),
             key=bytes(range(32)),

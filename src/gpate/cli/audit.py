@@ -42,6 +42,9 @@ def audit(
     models: Annotated[int, typer.Option(help="Runs on each of the two data sets.")] = 200,
     confidence: Annotated[float, typer.Option(help="With which the bound holds.")] = 0.95,
     statistic: Annotated[str, typer.Option(help="tape: all the gate said; samples: synthetic records; auto.")] = "auto",
+    noise: Annotated[
+        str, typer.Option(help="fast, or exact as in a release: a little slower, and audited itself.")
+    ] = "fast",
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value, changes one setting.")] = None,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
@@ -57,7 +60,7 @@ def audit(
     if recipe == "votes":
         if data is not None or settings:
             raise InvalidValue("recipe", recipe, "played without --data and --set", "It has teachers of its own.")
-        game = VotingGame(epsilon=epsilon, delta=delta)
+        game = VotingGame(epsilon=epsilon, delta=delta, noise=noise)
     else:
         game = RecipeGame(
             case=_case(kind, data, schema, record),
@@ -66,6 +69,7 @@ def audit(
             delta=delta,
             settings=settings,
             statistic=statistic,
+            noise=noise,
         )
     with _progress(2 * models, quiet=quiet or as_json) as show:
         found = play(game, models=models, confidence=confidence, workers=workers, on_trial=show)
@@ -76,11 +80,14 @@ def audit(
         and game.resolved.method == "embedding"
         and isinstance(game.case.schema, ImageSchema)
     ):
-        canaries = one_run(epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, confidence=_SURE)
+        canaries = one_run(
+            epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, noise=noise, confidence=_SURE
+        )
     caught = found.caught or any(not check.passed for check in checks) or (canaries is not None and canaries.caught)
     facts = {
         **_facts(found, models),
         "recipe": recipe,
+        "noise_source": noise,
         "noise": [check.to_json() for check in checks],
         "one_run": None if canaries is None else asdict(canaries),
         "caught": caught,

@@ -53,6 +53,12 @@ def evaluate(
     generator_seeds: Annotated[int, typer.Option(help="For a release: how many synthetic sets to draw.")] = 2,
     classifier_seeds: Annotated[int, typer.Option(help="How often to train each classifier on a set.")] = 2,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer records, classifiers and seeds.")] = False,
+    attack: Annotated[
+        bool, typer.Option("--attack", help="Also guess from the synthetic records who was trained on.")
+    ] = False,
+    shadows: Annotated[
+        int, typer.Option(help="For a release: models to fit for the attack, as it was fitted; even, from 4.")
+    ] = 0,
     device: Annotated[str, typer.Option(help="For images: cpu or cuda.")] = "cpu",
     append: Annotated[
         Path | None, typer.Option("-o", "--append", help="Add the result to this file, a JSON object a line.")
@@ -67,6 +73,7 @@ def evaluate(
     from gpate.cli.scores import show
     from gpate.datasets.files import cache_folder
     from gpate.evaluation import evaluate_records, evaluate_release
+    from gpate.evaluation.attack import check_shadows
     from gpate.private.sources import read_source
 
     seeds = [
@@ -74,6 +81,7 @@ def evaluate(
         for k, v in (("generator", generator_seeds), ("classifier", classifier_seeds))
     ]
     _check_append(append)
+    check_shadows(shadows)
     asked = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
     if n is not None and asked.release is None:
         raise InvalidValue("-n", n, "left out for a file", "All its records are judged.")
@@ -106,6 +114,9 @@ def evaluate(
                 quick=quick,
                 device=device,
                 cache=kept,
+                attack=attack,
+                shadows=shadows,
+                refit=_refit(asked.release, n, real_train, device) if shadows else None,
                 on_progress=progress,
             )
         else:
@@ -121,6 +132,8 @@ def evaluate(
                 quick=quick,
                 device=device,
                 cache=kept,
+                attack=attack,
+                shadows=shadows,
                 on_progress=progress,
             )
     if append is not None:
@@ -179,6 +192,22 @@ def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], An
     # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
     facts = replace(schema, row_id=None, target=None) if isinstance(schema, TableSchema) else schema
     return lambda seed: _records(read_source(path, facts))
+
+
+def _refit(release: Release, n: int | None, train: Any, device: str) -> Callable[[Any, int], Any]:
+    """How shadow models are fitted: as the release was, with as many synthetic records."""
+    from gpate.methods.refit import refitter
+
+    certificate = release.certificate
+    size = len(train[0] if isinstance(train, tuple) else train) if n is None else n
+    return refitter(
+        release.settings,
+        release.schema,
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        n=size,
+        device=device,
+    )
 
 
 def _records(read: Any) -> Any:

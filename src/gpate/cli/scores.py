@@ -8,7 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from gpate.accounting.guesses import most_hits
 from gpate.cli.output import console
+from gpate.evaluation.membership import FALSE_ALARMS, Membership
 from gpate.evaluation.results import Evaluation, Score
 
 TITLES = {
@@ -43,6 +45,8 @@ def show(found: Evaluation) -> None:
         if any(s.values for s in scores):
             _print(title, *(_grids(scores) if group == "utility" else [_list(scores)]))
     _verdict(found)
+    if found.membership is not None:
+        _membership(found, found.membership)
     for reason, names in _reasons(found.scores).items():
         console.print(f"[yellow]{escape(', '.join(names))}[/]: {escape(reason)}", highlight=False, soft_wrap=True)
     for note in found.notes:
@@ -151,6 +155,47 @@ def _verdict(found: Evaluation) -> None:
         console.print(
             "[bold green]No sign of memorisation[/]: synthetic records are as near to records that were not trained on.",
             highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _membership(found: Evaluation, told: Membership) -> None:
+    claimed = found.privacy.get("epsilon")
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("AUC", justify="right", header_style="bold", no_wrap=True)
+    for rate in FALSE_ALARMS:
+        table.add_column(f"found at {100 * rate:g}%", justify="right", no_wrap=True)
+    table.add_column("proves epsilon", justify="right", no_wrap=True)
+    for each in told.attackers:
+        hits = {hit.false_alarms: f"{hit.share:.2%}" for hit in each.hits}
+        cells = (hits.get(rate, "-") for rate in FALSE_ALARMS)
+        table.add_row(each.name, f"{each.auc:.3f}", *cells, f"{each.bound:.3g}")
+    if claimed is not None:
+        most = (float(most_hits(a, epsilon=float(claimed), delta=told.delta)) for a in FALSE_ALARMS)
+        table.add_row("the claim allows", "", *(f"{each:.2%}" for each in most), f"{float(claimed):g}", style="dim")
+    _print("Membership inference: who was trained on, guessed from synthetic records", table)
+    who = f"{told.members:,} members and {told.others:,} others, {told.reference:,} reference records"
+    console.print(
+        f"[dim]{who}, {told.synthetic:,} synthetic, {told.shadows} shadow models; {told.seconds:.0f} s. "
+        "Found: the share of members, at that share of false alarms.[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found.refuted:
+        said = (
+            f"At least epsilon {told.bound:.3g} with confidence {told.confidence:.0%}, claimed {float(claimed or 0):g}"
+        )
+        console.print(
+            f"[bold white on red] CLAIM REFUTED [/] {said}: do not release them.", highlight=False, soft_wrap=True
+        )
+    else:
+        said = f"at least epsilon {told.bound:.3g} is proved" if told.bound else "nothing is proved about epsilon"
+        word = "[bold green]Not refuted[/]" if claimed is not None else "[yellow]Nothing was claimed[/]"
+        console.print(f"{word}: {said}.", highlight=False, soft_wrap=True)
+    if told.split_differs:
+        console.print(
+            "[yellow]Training and test records differ by themselves: the split was not random, and the figures above mean less.[/]",
             soft_wrap=True,
         )
 

@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpate.datasets import benchmark_of
-from gpate.errors import InvalidValue, require_count
+from gpate.errors import GpateError, InvalidValue, require_count
+from gpate.evaluation.attack import check_shadows, infer
 from gpate.evaluation.results import Evaluation
+from gpate.evaluation.spaces import space_of
 from gpate.evaluation.tables import CLASSIFIER_SEEDS, GENERATOR_SEEDS, evaluate_table
 from gpate.schema import ImageSchema, TableSchema
 from gpate.version import __version__
@@ -39,6 +41,9 @@ PROTOCOL = (
     "test records; mean and standard deviation over all repetitions."
 )
 LEGACY = " `legacy_best_epoch`, where it is told, is chosen on the test records as in the paper, and is no result."
+USUAL_DELTA = 1e-5
+"""At which an attack on a bare file bounds epsilon."""
+
 CREDIT_WEIGHT = 350.0
 """Of a fraud in the paper's logistic regression on Kaggle Credit (G-PATE, appendix E)."""
 
@@ -58,6 +63,9 @@ def evaluate_records(
     quick: bool = False,
     device: str = "cpu",
     cache: Path | None = None,
+    attack: bool = False,
+    shadows: int = 0,
+    refit: Callable[[Any, int], Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Judges synthetic records.
@@ -76,9 +84,13 @@ def evaluate_records(
         quick: a first look.
         device: for images, where classifiers are trained.
         cache: a folder in which the scores of the real records are kept; None keeps nothing.
+        attack: whether to try membership inference (`gpate.evaluation.attack`).
+        shadows: models that the attackers fit for it.
+        refit: how they fit one; see `gpate.methods.refit`.
         on_progress: for tables, called with how much is done and how much there is.
     """
     start = time.perf_counter()
+    check_shadows(shadows, possible=refit is not None)
     for name, seeds in (("generator_seeds", generator_seeds), ("classifier_seeds", classifier_seeds)):
         if not seeds or len(set(seeds)) < len(seeds):
             raise InvalidValue(name, list(seeds), "one or more different seeds")
@@ -117,6 +129,21 @@ def evaluate_records(
             device=device,
             cache=cache,
         )
+    membership = None
+    if attack or shadows:
+        delta = float((privacy or {}).get("delta") or USUAL_DELTA)
+        try:
+            membership = infer(
+                synthetic(generator_seeds[0]),
+                train=train,
+                test=test,
+                space=space_of(schema, device=device),
+                delta=delta,
+                refit=refit,
+                shadows=shadows,
+            )
+        except GpateError as problem:
+            notes = [*notes, f"Membership inference: not computable, because {str(problem).removesuffix('.')}."]
     used = 1 if quick else None
     return Evaluation(
         kind="table" if isinstance(schema, TableSchema) else "image",
@@ -129,6 +156,7 @@ def evaluate_records(
         seeds={"generator": list(generator_seeds)[:used], "classifier": list(classifier_seeds)[:used]},
         quick=quick,
         scores=tuple(scores),
+        membership=membership,
         notes=tuple(notes),
         version=__version__,
         commit=commit(),
@@ -150,6 +178,9 @@ def evaluate_release(
     quick: bool = False,
     device: str = "cpu",
     cache: Path | None = None,
+    attack: bool = False,
+    shadows: int = 0,
+    refit: Callable[[Any, int], Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Judges a release by what it generates: `evaluate_records`, with sets of n records (as many as `train` by default)."""
@@ -169,6 +200,9 @@ def evaluate_release(
         quick=quick,
         device=device,
         cache=cache,
+        attack=attack,
+        shadows=shadows,
+        refit=refit,
         on_progress=on_progress,
     )
 

@@ -45,7 +45,7 @@ _BLOCK = 512
 def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dict[str, float | str]:
     """All metrics of `DIRECTIONS` for a synthetic set: a number, or the reason why there is none."""
     rng = np.random.default_rng(seed)
-    a, b, c = (_points(rows) for rows in (judged, train, test))
+    a, b, c = (points_of(rows) for rows in (judged, train, test))
     out: dict[str, float | str] = {"exact copies": copies(a, b)}
     most = min(len(b), len(c))
     b_cut, c_cut = _some(b, most, rng), _some(c, most, rng)
@@ -73,7 +73,7 @@ def _beyond_chance(more: int, less: int, *, least: float) -> bool:
     return more - less > max(_DEVIATIONS * math.sqrt(more + less), least)
 
 
-def _points(rows: Rows) -> NDArray[np.float32]:
+def points_of(rows: Rows) -> NDArray[np.float32]:
     """Encoded rows and labels, one-hot slots scaled so that two categories are 1 apart."""
     features = rows.features.copy()
     features[:, list(rows.onehot)] *= math.sqrt(0.5)
@@ -101,7 +101,7 @@ def copies(points: Floats, among: Floats) -> float:
 
 def natural(train: Rows, test: Rows) -> dict[str, float]:
     """What fresh records have: the share of test records that are in the training set."""
-    return {"exact copies": copies(_points(test), _points(train))}
+    return {"exact copies": copies(points_of(test), points_of(train))}
 
 
 def nearest(points: Floats, among: Floats) -> Floats:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpate.errors import InvalidValue
+from gpate.evaluation.membership import Membership
 
 Group = Literal["utility", "fidelity", "quality", "memorisation"]
 RECORD_VERSION = 1
@@ -83,6 +84,7 @@ class Evaluation:
         seeds: generator seeds and classifier seeds.
         quick: whether it was the quick mode.
         scores: what was found.
+        membership: how well attackers told who was trained on; None if they were not asked.
         notes: what a reader must know (a substitution, a class left out).
         version: of gpate.
         commit: of the source, if it ran from a checkout.
@@ -101,6 +103,7 @@ class Evaluation:
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
     quick: bool = False
     scores: tuple[Score, ...] = ()
+    membership: Membership | None = None
     notes: tuple[str, ...] = ()
     version: str = ""
     commit: str | None = None
@@ -112,6 +115,12 @@ class Evaluation:
         """The score of that name, if there is one."""
         wanted = (metric, subject, source)
         return next((s for s in self.scores if (s.metric, s.subject, s.source) == wanted), None)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether an attack proved more than the epsilon that is claimed."""
+        claimed = self.privacy.get("epsilon")
+        return self.membership is not None and claimed is not None and self.membership.refutes(float(claimed))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; means and deviations are written beside the values for those who read without gpate."""
@@ -132,7 +141,9 @@ class Evaluation:
             Score(**{name: value for name, value in score.items() if name not in ("mean", "std")})
             for score in data["scores"]
         )
-        return cls(**{**fields, "scores": scores, "notes": tuple(data["notes"])})
+        told = data.get("membership")
+        membership = None if told is None else Membership.from_json(told)
+        return cls(**{**fields, "scores": scores, "notes": tuple(data["notes"]), "membership": membership})
 
     def append_to(self, path: str | os.PathLike[str]) -> None:
         """Adds this record to a JSON-lines file."""

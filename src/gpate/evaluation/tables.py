@@ -210,13 +210,10 @@ def evaluate_table(
     return scores, _notes(plan, drawn, scores)
 
 
-def _judged(frame: pd.DataFrame, schema: TableSchema, quick: bool) -> Judged:
+def rows_of(frame: pd.DataFrame, schema: TableSchema) -> Rows:
+    """Rows as the schema encodes them; without classes all labels are 0."""
     from gpate.schema.codec import TableCodec  # loads torch
 
-    if len(frame) == 0:
-        raise DataEmpty("The table holds no record. Mend: check that it is the right one.")
-    if quick and len(frame) > QUICK_ROWS:
-        frame = frame.sample(QUICK_ROWS, random_state=0).reset_index(drop=True)
     codec = TableCodec(schema)
     encoded = codec.encode(frame, whole=False)
     features = encoded.features.numpy()
@@ -225,13 +222,22 @@ def _judged(frame: pd.DataFrame, schema: TableSchema, quick: bool) -> Judged:
         kind: tuple(i for block in codec.blocks if block.kind == kind for i in range(block.start, block.stop))
         for kind in ("number", "onehot")
     }
-    rows = Rows(
+    return Rows(
         features=features,
         labels=np.zeros(len(frame), dtype=np.int64) if labels is None else labels,
         numbers=slots["number"],
         onehot=slots["onehot"],
     )
-    return Judged(rows=rows, columns=fid.Columns.of(frame, schema, features, labels))
+
+
+def _judged(frame: pd.DataFrame, schema: TableSchema, quick: bool) -> Judged:
+    if len(frame) == 0:
+        raise DataEmpty("The table holds no record. Mend: check that it is the right one.")
+    if quick and len(frame) > QUICK_ROWS:
+        frame = frame.sample(QUICK_ROWS, random_state=0).reset_index(drop=True)
+    rows = rows_of(frame, schema)
+    labels = None if schema.label is None else rows.labels
+    return Judged(rows=rows, columns=fid.Columns.of(frame, schema, rows.features, labels))
 
 
 def _drawn(synthetic: Callable[[int], pd.DataFrame], seed: int, schema: TableSchema, quick: bool) -> Judged | str:

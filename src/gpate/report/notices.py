@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpate.release import Release, Verification
+from gpate.report.attack import Attack
 from gpate.report.images import ImageFigures
 from gpate.report.privacy import grade
 from gpate.report.tables import TableFigures
@@ -45,6 +46,7 @@ def notices_of(
     answered: float | None,
     figures: TableFigures | ImageFigures,
     utility: Utility | None,
+    attack: Attack | None,
     records: int | None,
 ) -> list[Notice]:
     """All that is to be said about this release. `records` is the number of real ones: it is not public."""
@@ -58,6 +60,19 @@ def notices_of(
         for check in verification.checks
         if not check.passed
     ]
+    if attack is not None and attack.refuted:
+        found.append(Notice(level="stop", title="An attack refutes the promise", text=attack.said))
+    if utility is not None and utility.memorised:
+        said = (
+            "Synthetic records are nearer to training records than chance allows, or copies of them. Do not release it."
+        )
+        found.append(Notice(level="stop", title="Training records are repeated", text=said))
+    if attack is not None and attack.split_differs:
+        said = (
+            "Training and test records can be told apart without the release, so figures of attacks, and all that compares the two, "
+            "may come from the split. Mend: evaluate with test records that were held out at random."
+        )
+        found.append(Notice(level="care", title="Not a random split", text=said))
     if (word := grade(certificate.epsilon)) in ("weak", "very weak"):
         said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Mend: fit with a smaller epsilon."
         found.append(Notice(level="care", title=f"A {word} promise", text=said))

@@ -36,6 +36,7 @@ from gpate.evaluation.results import Evaluation
 from gpate.release import Release, Verification, verify
 from gpate.release.files import CERTIFICATE, LEDGER
 from gpate.report import privacy, svg, words
+from gpate.report.attack import attack_of
 from gpate.report.images import ImageFigures, Images, image_figures
 from gpate.report.notices import notices_of
 from gpate.report.tables import RECORDS, TableFigures, table_figures
@@ -121,9 +122,11 @@ def render(
     ledger = read_ledger(folder / LEDGER, head=loaded.certificate.head)
     figures = _figures(loaded, real)
     utility = utility_of(evaluations, loaded.certificate, loaded.schema.kind)
+    attack = attack_of(evaluations, loaded.certificate, loaded.schema.kind, ledger)
     context = {
         **_facts(loaded, verification, ledger, figures, utility, _real_shares(loaded.schema, real)),
         "internal": not release,
+        "attack": attack,
         "unnoised": real is not None or utility is not None,
         "has_real": real is not None,
         "stranger_evaluations": len(evaluations) if utility is None else 0,
@@ -133,6 +136,7 @@ def render(
             answered=privacy.answered(ledger),
             figures=figures,
             utility=utility,
+            attack=attack,
             records=None if real is None else len(real[0] if isinstance(real, tuple) else real),
         ),
         "run": shlex.quote(str(run)),

@@ -205,6 +205,60 @@ def densities(panels: Sequence[tuple[str, Floats]], *, across: str, up: str, lab
     return drawing(NARROW, top + side + 40, label, parts)
 
 
+Curve = Sequence[tuple[float, float]]
+"""(x, y) between 0 and 1, from left to right."""
+
+
+def trade_off(curve: Curve, others: Sequence[Curve], limit: Curve, *, least: float | None, label: str) -> Markup:
+    """Hits over false alarms: a curve, further ones behind it, and the most that can be; above that the ground is marked.
+
+    With `least`, both scales go by powers of ten from there to 1.
+    """
+    left, right, top, bottom = 46.0, WIDE - 14.0, 16.0, 262.0
+
+    def share(value: float) -> float:
+        if least is None:
+            return value
+        return 1.0 - np.log10(max(value, least)) / np.log10(least)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + (right - left) * share(x), bottom - (bottom - top) * share(y)
+
+    def steps(points: Curve) -> list[tuple[float, float]]:
+        begin = max((y for x, y in points if x <= (least or 0.0)), default=0.0)
+        corners = [(0.0, 0.0), (0.0, begin)] if least is None else [(least, begin)]
+        for x, y in points:
+            if x > (least or 0.0):
+                corners += [(x, corners[-1][1]), (x, y)]
+        return [place(*corner) for corner in corners]
+
+    parts = []
+    if limit:
+        ceiling = [place(*point) for point in limit]
+        parts.append(tag("path", {"d": _path([(left, top), *ceiling, (right, top)]), "class": "forbidden"}))
+    ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if least is None else [10.0**-i for i in range(round(-np.log10(least)), -1, -1)]
+    for tick in ticks:
+        x, y = place(tick, tick)
+        anchor = "end" if tick == 1 else "middle"
+        parts += [
+            line(left, y, right, y, "grid"),
+            text(left - 6, y + 4, percent(tick), anchor="end"),
+            text(x, bottom + 17, percent(tick), anchor=anchor),
+        ]
+    parts += [line(left, bottom, right, bottom, "axis-line"), line(left, top, left, bottom, "axis-line")]
+    chance = [place(x, x) for x in ((0.0, 1.0) if least is None else (least, 1.0))]
+    parts.append(tag("path", {"d": _path(chance), "class": "chance-line"}))
+    parts += [tag("path", {"d": _path(steps(other)), "class": "other-line"}) for other in others if len(other) > 1]
+    if limit:
+        parts.append(tag("path", {"d": _path(ceiling), "class": "limit-line"}))
+    parts.append(tag("path", {"d": _path(steps(curve)), "class": "attack-line"}))
+    parts += [
+        text((left + right) / 2, bottom + 36, "false alarms among others", anchor="middle"),
+        text(left, top - 5, "members found"),
+    ]
+    return drawing(WIDE, bottom + 44, label, parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dot:
     """One row of a dot plot: values of the synthetic records, and of the real ones as the ceiling."""

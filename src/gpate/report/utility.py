@@ -78,6 +78,8 @@ class Utility:
         synthetic: the figure it speaks of, and `real` its ceiling.
         charts: of utility.
         parts: the other groups, as tables.
+        memorisation: that group by itself; None if nothing was measured.
+        memorised: whether training records are repeated.
         facts: how it was done.
         notes: what a reader must know.
         coverage: scores of coverage that are low.
@@ -92,6 +94,8 @@ class Utility:
     real: float | None
     charts: list[Chart]
     parts: list[Part]
+    memorisation: Part | None
+    memorised: bool
     facts: list[tuple[str, str]]
     notes: list[str]
     coverage: list[str]
@@ -113,11 +117,12 @@ GROUPS = {
 
 def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind: str) -> Utility | None:
     """What the last evaluation of this release says; None if there is none."""
-    own = [each for each in evaluations if each.kind == kind and _is_about(each, certificate)]
+    own = [each for each in evaluations if each.kind == kind and is_about(each, certificate)]
     if not own:
         return None
     found = own[-1]
-    charts = _charts(found)
+    charts, parts = _charts(found), _parts(found)
+    memorised = any(max(s.values, default=0.0) > 0 for s in found.scores if s.metric == "memorised")
     metric, synthetic, real = _headline(found)
     against = f", against {number(round(real, 3))} with real ones" if real is not None else ""
     said = (
@@ -131,7 +136,9 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         synthetic=synthetic,
         real=real,
         charts=charts,
-        parts=_parts(found),
+        parts=[part for group, part in parts.items() if group != "memorisation"],
+        memorisation=parts.get("memorisation"),
+        memorised=memorised,
         facts=_facts(found),
         notes=[name(note, most=600) for note in found.notes],
         coverage=[
@@ -145,7 +152,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
     )
 
 
-def _is_about(evaluation: Evaluation, certificate: Certificate) -> bool:
+def is_about(evaluation: Evaluation, certificate: Certificate) -> bool:
     """Whether a record can be about this release: one of a bare file, of which nothing is known, can be."""
     said = evaluation.privacy
     if "fingerprint" in said:
@@ -201,12 +208,12 @@ def _direction(larger_is_better: bool | None) -> str:
     return "" if larger_is_better is None else "larger is better" if larger_is_better else "smaller is better"
 
 
-def _parts(found: Evaluation) -> list[Part]:
-    parts = []
+def _parts(found: Evaluation) -> dict[str, Part]:
+    parts = {}
     for group, (title, about) in GROUPS.items():
         scores = [s for s in found.scores if s.group == group and (group != "utility" or s.reason is not None)]
         rows = []
-        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in scores):
+        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in scores if s.metric != "memorised"):
             sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
             either = next(iter(sides.values()))
             shown = (_shown(sides.get("synthetic")), _shown(sides.get("real")))
@@ -220,7 +227,7 @@ def _parts(found: Evaluation) -> list[Part]:
                 )
             )
         if rows:
-            parts.append(Part(title=title, about=about, rows=rows))
+            parts[group] = Part(title=title, about=about, rows=rows)
     return parts
 
 

@@ -7,11 +7,36 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpate.evaluation.membership import Membership, measured
 from gpate.evaluation.results import Evaluation, Score
 from gpate.schema import Schema, TableSchema
 from tests.releases import TABLE
 
 HOSTILE = "</style><script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1)>"
+
+
+def membership(told: float = 0.0) -> Membership:
+    """Of attackers who are told the truth about a share of the records, and guess the rest."""
+    rng = np.random.default_rng(0)
+    inside = rng.random(3000) < 0.5
+    scores = np.where(rng.random(3000) < told, 2.0 * inside, 0.0) + rng.random(3000)
+    risk = {"delta": 1e-5, "risk": 0.01}
+    return Membership(
+        attackers=(
+            measured("nearest record", scores, inside, **risk),
+            measured("density ratio", rng.random(3000), inside, **risk),
+        ),
+        blind=measured("blind", rng.random(3000), inside, **risk, auc_risk=0.001),
+        delta=1e-5,
+        confidence=0.95,
+        members=int(inside.sum()),
+        others=int((~inside).sum()),
+        reference=9_876,
+        synthetic=10_000,
+        shadows=0,
+        space="encoded columns",
+        seconds=1.0,
+    )
 
 
 def evaluation(kind: str = "table", **changes: Any) -> Evaluation:
@@ -37,6 +62,7 @@ def evaluation(kind: str = "table", **changes: Any) -> Evaluation:
         "protocol": "the test set was touched once",
         "seeds": {"generator": [0], "classifier": [0, 1, 2]},
         "scores": tuple(scores),
+        "membership": membership(),
         "notes": ("A fixture: no score was measured.",),
         "version": "0.1.0",
         "created": "2025-01-01T00:00:00Z",

@@ -14,12 +14,12 @@ import pytest
 from gpate.report import write_report
 from tests.releases import IMAGES, make_release
 from tests.unit.report.browser import CHROMIUM, Browser, browser
-from tests.unit.report.fixtures import evaluation, hostile_schema, real_table, wide_schema
+from tests.unit.report.fixtures import evaluation, hostile_schema, membership, real_table, wide_schema
 from tests.unit.report.test_page import real_images
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
-PAGES = ("table", "image", "table-release", "bare", "hostile", "wide")
+PAGES = ("table", "image", "table-release", "bare", "hostile", "wide", "refuted")
 
 EMPTY_FIGURES = """[...document.querySelectorAll("img, svg")].filter(f => {
   const box = f.getBoundingClientRect();
@@ -78,6 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_report(folder / "t", folder / "bare.html")
     write_report(folder / "h", folder / "hostile.html", evaluations=[evaluation(notes=("n" * 500,))])
     write_report(folder / "w", folder / "wide.html")
+    write_report(folder / "t", folder / "refuted.html", evaluations=[evaluation(membership=membership(0.5))])
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 from gpate.boundary import FastNoise
 from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseNotFound, ReleaseRefused
+from gpate.evaluation.results import Score
 from gpate.report import write_report
 from gpate.report.page import render
 from gpate.schema import ImageSchema, Schema
 from tests.releases import IMAGES, TABLE, make_release
-from tests.unit.report.fixtures import HOSTILE, evaluation, hostile_schema, real_table, wide_schema
+from tests.unit.report.fixtures import HOSTILE, evaluation, hostile_schema, membership, real_table, wide_schema
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,13 @@ def test_the_page_for_release_does_not_depend_on_anything_real(table_run: Path, 
         assert "What was left out" in found.text
         assert "Internal" not in found.text
         inside = render(run, real=real, evaluations=[evaluation(kind)])
-        for secret in ("7,654,321", "AUROC 0.817", "differs by" if kind == "table" else "8 real images"):
+        for secret in (
+            "7,654,321",
+            "9,876",
+            "false alarms",
+            "AUROC 0.817",
+            "differs by" if kind == "table" else "8 real images",
+        ):
             assert secret in inside  # so that the next line can fail
             assert secret not in bare
 
@@ -195,6 +203,55 @@ def test_what_is_missing_is_said_with_the_command_that_adds_it(table_run: Path, 
     assert benchmark_of(digits) == "digits"
     make_release(tmp_path / "release", digits)
     assert "--real digits" in render(tmp_path)
+
+
+def test_an_attack_that_fails_stands_beside_the_promise(table_run: Path) -> None:
+    text = check_form(render(table_run, evaluations=[evaluation()])).text
+    assert "The attack found nothing" in text
+    assert "May be released" in text
+    # at epsilon 1 with Gaussian noise alone: Phi(Phi^-1(0.01) + 0.268) = 0.0198
+    assert re.search(r"The promise allows, at most\s*2%\s*0.24%\s*1\s", text)
+
+
+def test_an_attack_that_succeeds_is_the_first_thing_to_see(table_run: Path) -> None:
+    """The release folder is as sound as before: what is wrong shows only in the attack."""
+    found = check_form(render(table_run, evaluations=[evaluation(membership=membership(0.5))]))
+    assert "Must not be released" in found.text
+    assert "The promise is refuted" in found.text
+    assert "May be released" not in found.text
+    assert "right at most 73% of the time" not in found.text
+    assert re.search(r"Refuted\s+claimed: ε = 1", found.text)
+    # but not if so much was claimed
+    loud = evaluation(membership=membership(0.5), privacy={"epsilon": 8.0, "delta": 1e-5})
+    assert "none of this release" in check_form(render(table_run, evaluations=[loud])).text
+
+
+def test_the_last_attack_counts_even_if_a_later_evaluation_had_none(table_run: Path) -> None:
+    both = [evaluation(membership=membership(0.5)), evaluation(membership=None)]
+    assert "The promise is refuted" in render(table_run, evaluations=both)
+    assert "The promise is refuted" not in render(table_run, evaluations=[*both, evaluation()])
+
+
+def test_no_promise_cannot_be_refuted(tmp_path: Path) -> None:
+    make_release(tmp_path / "release", epsilon=float("inf"), not_for_release=("nothing is promised",))
+    record = evaluation(membership=membership(0.5), privacy={"epsilon": "inf", "delta": 1e-5})
+    text = check_form(render(tmp_path, evaluations=[record])).text
+    assert "There is no promise to refute" in text
+    assert "The promise allows" not in text
+
+
+def test_repeated_training_records_stop_a_release(table_run: Path) -> None:
+    copied = Score(group="memorisation", metric="memorised", values=(1.0,), larger_is_better=False)
+    text = check_form(render(table_run, evaluations=[evaluation(scores=(copied,))])).text
+    assert "Training records are repeated" in text
+    assert "Must not be released" in text
+
+
+def test_a_split_that_is_not_random_is_warned_of(table_run: Path) -> None:
+    told = membership()
+    apart = replace(told, blind=replace(told.blind, auc=0.7, auc_low=0.65, auc_high=0.75))
+    assert "Not a random split" in render(table_run, evaluations=[evaluation(membership=apart)])
+    assert "Not a random split" not in render(table_run, evaluations=[evaluation()])
 
 
 def test_an_evaluation_of_another_release_is_not_shown(table_run: Path) -> None:
