@@ -1,4 +1,4 @@
-"""One rank of a test: `python -m tests.distributed.rank METHOD OUT [fit|resume|once]`, alone or one of several.
+"""One rank of a test: `python -m tests.distributed.rank METHOD OUT [fit|resume|differ|data] [FILE]`, alone or one of several.
 
 Prints a line after each iteration, so that a test can end a rank in the middle.
 """
@@ -40,20 +40,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(kind: str, out: Path, what: str) -> None:
+def run(kind: str, out: Path, what: str, file: str | None = None) -> None:
     with ranks_here() as ranks:
-        fit(ranks, kind, out, what)
+        fit(ranks, kind, out, what, file)
 
 
-def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
+def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None:
     seed = 5 + (what == "differ") * ranks.rank
 
     def show(progress: Any) -> None:
         sys.stdout.write(f"{progress.iteration}\n")
         sys.stdout.flush()
 
-    data = (
-        (table(2500),)
+    data: tuple[Any, ...] = (
+        (file.format(rank=ranks.rank),)
+        if file
+        else (table(2500),)
         if kind in ("table", "merf")
         else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
     )
@@ -68,6 +70,6 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
 if __name__ == "__main__":
     method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
     try:
-        run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+        run(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
     except GpateError as problem:
         sys.exit(f"{type(problem).__name__}: {problem}")

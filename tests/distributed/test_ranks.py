@@ -20,6 +20,7 @@ from gpate.methods.run import RunFolder
 from gpate.release import verify
 from tests.distributed import rank
 from tests.distributed.launch import ROOT, ranks, torchrun
+from tests.unit.test_pieces import written
 
 RANK = ("-m", "tests.distributed.rank")
 
@@ -38,12 +39,12 @@ def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(32))
 
 
-def fitted(kind: str, run: Path, size: int) -> Path:
+def fitted(kind: str, run: Path, size: int, *file: str) -> Path:
     """A finished run; alone it is made here, which saves a process."""
     if size == 1:
-        rank.run(kind, run, "fit")
+        rank.run(kind, run, "fit", *file)
         return run
-    for process in ranks(size, *RANK, kind, str(run), "fit"):
+    for process in ranks(size, *RANK, kind, str(run), "fit", *file):
         code, said = ended(process, 90.0)
         assert code == 0, said[-2000:]
     return run
@@ -73,6 +74,31 @@ def test_the_number_of_ranks_changes_no_bit(kind: str, sizes: tuple[int, ...], t
         check.name for check in verify(runs[0] / "release").checks if not check.passed
     }
     assert not list((runs[-1] / "private").rglob("checkpoint*"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "format_", "sizes"),
+    [
+        ("votes", "stored", (1, 2)),
+        ("embedding", "compressed", (1, 2)),
+        pytest.param("votes", "folder", (1, 4), marks=pytest.mark.slow),
+        pytest.param("embedding", "stored", (2, 4), marks=pytest.mark.slow),
+        pytest.param("table", "csv", (1, 2), marks=pytest.mark.slow),
+        pytest.param("merf", "parquet", (1, 3), marks=pytest.mark.slow),
+        pytest.param("merf", "csv", (1, 2), marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
+    kind: str, format_: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    path, _ = written(format_, tmp_path, 200 if kind == "votes" else 2500)
+    runs = [fitted(kind, tmp_path / str(size), size, str(path)) for size in sizes]
+    if sizes[0] == 1:  # what is in memory, and what is walked through again each time
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gpate.methods.walk.HOLD", 0)
+            runs.append(fitted(kind, tmp_path / "walked", 1, str(path)))
+    assert len({weights(run) for run in runs}) == 1
+    assert len({paid(run) for run in runs}) == 1
 
 
 def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_path: Path) -> None:

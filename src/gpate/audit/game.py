@@ -48,6 +48,7 @@ from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
 from gpate.methods.material import Encoding, encode_records, read_records
 from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
+from gpate.methods.walk import Walk
 from gpate.release import Release, write_release
 from gpate.streams import Streams
 
@@ -183,12 +184,11 @@ class RecipeGame:
 
     def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
         # encoded anew for each run: how records are encoded is part of what is audited
-        records, encoded = self._sides[with_], self._encoded(self._sides[with_])
         settings = self.resolved
-        recipes.check_room(settings, budget=gate.budget, dims=encoded.spec.dims)
+        walk = Walk.held(self._sides[with_], self.case.schema, settings)
+        recipes.check_room(settings, budget=gate.budget, dims=walk.spec.dims)
         job = Job(
-            records=records,
-            encoded=encoded,
+            walk=walk,
             schema=self.case.schema,
             settings=settings,
             gate=gate,
