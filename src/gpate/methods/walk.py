@@ -34,7 +34,7 @@ from gpate.schema import ImageSchema, TableSchema
 HOLD = 1 << 28
 """Bytes of a rank's share, as tensors, that are kept in memory."""
 
-_PIECE = 1 << 24
+_PIECE = 1 << 22
 """Bytes of a piece as tensors: what is in memory of a file that is walked through."""
 
 
