@@ -35,6 +35,7 @@ from gpate.evaluation.image_records import FULL, Records, checked
 from gpate.evaluation.image_records import QUICK as QUICK_EFFORT
 from gpate.evaluation.images import utility
 from gpate.evaluation.inception import find_weights
+from gpate.methods.chunks import Tensors
 from gpate.methods.embedding import train_by_embedding
 from gpate.methods.recipes import resolve
 from gpate.methods.run import RunFolder
@@ -131,8 +132,7 @@ def run(
         with tempfile.TemporaryDirectory() as folder:
             gate = Gate.in_memory(Budget(epsilon=epsilon, delta=1e-5), FastNoise(seed))
             student, _ = train_by_embedding(
-                encoded,
-                torch.from_numpy(labels),
+                Tensors(encoded, torch.from_numpy(labels)),
                 spec=spec,
                 settings=settings,
                 gate=gate,

@@ -1,8 +1,12 @@
-"""Voting over ranks: `python -m benchmarks.ranks [--teachers 2000] [--ranks 1 2]`, each rank on one thread.
+"""Voting over ranks: `python -m benchmarks.ranks [--teachers 1000 ...] [--ranks 1 2 4]`, each rank on one thread.
 
 Records are random 8x8 images, ten to a teacher; speed does not depend on what they show. Each number of ranks is a set of
 processes of its own; an iteration is timed whole (fakes, teachers' step, votes, reduction, noise, student's step) on rank 0,
-after a warm-up, and the median is shown with the bytes that rank 0 sent and received in one iteration.
+after a warm-up. Shown are the median, the CPU time of rank 0 in the median iteration, which a busy machine leaves as it is,
+and the bytes that rank 0 sent and received in one iteration.
+
+`--claims` measures what the project promises: two ranks of one thread against one, at 2000 teachers with the network of the
+paper, and one rank under torchrun against the same without it, by turns.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import socket
 import statistics
@@ -17,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,94 +41,149 @@ from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
 
 DIGITS = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10)
+LIGHT = replace(DIGITS, network="dense")
+"""The student of small images, whose fakes cost less than the teachers: for scale."""
+SPECS = {"light": LIGHT, "paper": DIGITS}
 CPU = torch.device("cpu")
 
 
-def one_rank(teachers: int, iterations: int, folder: Path) -> dict[str, Any]:
+def one_rank(teachers: int, iterations: int, folder: Path, *, spec: GeneratorSpec, per_teacher: int) -> dict[str, Any]:
     """What one process does; rank 0's figures are shown."""
     generator = torch.Generator().manual_seed(0)
-    records = 10 * teachers
+    records = per_teacher * teachers
     hashes = torch.randint(0, 2**62, (records,), generator=generator).numpy().astype("uint64") << 1
     material = Material(
-        features=torch.rand(records, DIGITS.dims, generator=generator),
-        labels=torch.randint(0, DIGITS.classes, (records,), generator=generator),
+        features=torch.rand(records, spec.dims, generator=generator),
+        labels=torch.randint(0, spec.classes, (records,), generator=generator),
         partition=Partition.from_hashes(hashes, teachers=teachers),
     )
     recipe = next(recipe for recipe in RECIPES.values() if recipe.method == "votes")
     changes = {"teachers": teachers, "teacher": "dense", "samples": 16, "teacher_batch": 8, "device": "cpu"}
     settings, budget = recipe.changed(changes), Budget(epsilon=1e6, delta=1e-5)
-    times, sent = [time.monotonic()], [0]
+    times, work, sent = [time.monotonic()], [time.process_time()], [0]
     with ranks_here() as ranks:
         if ranks.size > 1:
-            block = shard_block(DIGITS, teachers=teachers, variant="dense", batch=16, device=CPU)
+            block = shard_block(spec, teachers=teachers, variant="dense", batch=16, device=CPU)
             material = material.shard(ranks.part(teachers, block=block))
+        run = RunFolder(Path(ranks.share(lambda: str(RunFolder.create(folder).path))))
         gate = Gate.in_memory(budget, FastNoise()) if ranks.first else ClosedGate(budget, FastNoise())
-        voters = Voters(
-            material, spec=DIGITS, settings=settings, gate=gate, streams=Streams(0), device=CPU, ranks=ranks
-        )
+        voters = Voters(material, spec=spec, settings=settings, gate=gate, streams=Streams(0), device=CPU, ranks=ranks)
 
         def note(_: object) -> None:
             times.append(time.monotonic())
+            work.append(time.process_time())
             sent.append(ranks.sent + ranks.received)
 
         train_student(
             voters,
-            student=Student(DIGITS, init=Streams(0).torch("init")),
+            student=Student(spec, init=Streams(0).torch("init")),
             gate=gate,
-            folder=RunFolder.create(folder) if ranks.first else RunFolder(folder),
+            folder=run,
             streams=Streams(0),
             iterations=iterations + 2,
             checkpoint_seconds=1e9,
             ranks=ranks,
             on_progress=note,
         )
-    steps = [1e3 * (after - before) for before, after in itertools.pairwise(times[2:])]
+    steps, cpu = (
+        [1e3 * (after - before) for before, after in itertools.pairwise(clock[2:])] for clock in (times, work)
+    )
     return {
         "teachers": teachers,
         "ranks": ranks.size,
+        "records per teacher": per_teacher,
+        "threads": torch.get_num_threads(),
         "ms": statistics.median(steps),
         "least ms": min(steps),
+        "cpu ms": statistics.median(cpu),
+        "least cpu ms": min(cpu),
         "kB an iteration": (sent[-1] - sent[-2]) / 1e3,
     }
 
 
-def measured(teachers: int, size: int, iterations: int) -> dict[str, Any]:
-    """Starts the ranks and waits for rank 0's figures."""
+def measured(
+    teachers: int, size: int, iterations: int, *, network: str = "light", per_teacher: int = 10, threads: int = 1
+) -> dict[str, Any]:
+    """Starts the ranks, as forks of this process, and waits for rank 0's figures."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
+    place = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    forks = multiprocessing.get_context("fork")
+    found: Any = forks.SimpleQueue()
+
+    def one(rank: int, folder: Path) -> None:
+        os.environ.update(place, RANK=str(rank), LOCAL_RANK=str(rank))
+        torch.set_num_threads(threads)
+        row = one_rank(teachers, iterations, folder, spec=SPECS[network], per_teacher=per_teacher)
+        if rank == 0:
+            found.put(row)
+
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.ranks", "--teachers", str(teachers)]
+        started = [forks.Process(target=one, args=(rank, Path(folder) / "run")) for rank in range(size)]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join()
+    if any(process.exitcode for process in started):
+        sys.exit("a rank failed")
+    row: dict[str, Any] = found.get()
+    return row
+
+
+def launched(teachers: int, iterations: int, *, torchrun: bool) -> dict[str, Any]:
+    """One rank in a process of its own, with torchrun or without it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"] if torchrun else []
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, *launcher, "-m", "benchmarks.ranks", "--teachers", str(teachers)]
         command += ["--iterations", str(iterations), "--folder", str(Path(folder) / "run")]
-        own = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        started = [
-            subprocess.Popen(
-                command,
-                env={**os.environ, **own, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(size)
-        ]
-        said = [process.communicate()[0] for process in started]
-    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
-    return found
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    row: dict[str, Any] = {**json.loads(said.splitlines()[-1]), "torchrun": torchrun}
+    return row
+
+
+def claims(iterations: int) -> dict[str, Any]:
+    """Two ranks against one, and torchrun against none; in turns, so that what else the machine does falls on both."""
+    speed = [
+        measured(2000, size, iterations, network="paper", threads=threads) for size, threads in ((1, 1), (2, 1), (1, 2))
+    ]
+    turns = [launched(2000, iterations, torchrun=bool(turn % 2)) for turn in range(4)]
+    plain, under = (min(row["least cpu ms"] for row in turns[which::2]) for which in (0, 1))
+    return {
+        "two ranks": speed,
+        "speed-up by CPU time": speed[0]["cpu ms"] / speed[1]["cpu ms"],
+        "torchrun": turns,
+        "overhead by CPU time": under / plain - 1,
+    }
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--teachers", type=int, nargs="+", default=[2000])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 2000, 4000, 8000, 16_000])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--network", choices=list(SPECS), default="light")
+    parser.add_argument("--claims", action="store_true")
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     if asked.folder is not None:
-        sys.stdout.write(json.dumps(one_rank(asked.teachers[0], asked.iterations, asked.folder)) + "\n")
+        row = one_rank(asked.teachers[0], asked.iterations, asked.folder, spec=LIGHT, per_teacher=10)
+        sys.stdout.write(json.dumps(row) + "\n")
         return
-    rows = [measured(teachers, size, asked.iterations) for teachers in asked.teachers for size in asked.ranks]
-    show("Voting over ranks, one thread each", rows)
-    keep("ranks", {"votes": rows})
+    if asked.claims:
+        found = claims(asked.iterations)
+        show("Claims", [*found["two ranks"], *found["torchrun"]])
+        keep("ranks-claims", found)
+        return
+    rows: list[dict[str, Any]] = []
+    for teachers, size in itertools.product(asked.teachers, asked.ranks):
+        rows.append(measured(teachers, size, asked.iterations, network=asked.network))
+        keep("ranks", {"votes": rows})  # what is measured is kept, however the rest goes
+    more = measured(asked.teachers[0], asked.ranks[-1], asked.iterations, network=asked.network, per_teacher=100)
+    show("Voting over ranks, one thread each", [*rows, more])
+    keep("ranks", {"votes": rows, "ten times the records": more})
 
 
 if __name__ == "__main__":

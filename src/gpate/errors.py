@@ -224,18 +224,31 @@ class RankError(GpateError):
 
 
 class RankLost(RankError):
-    """Another rank ended, or did not answer in time."""
+    """Another rank ended, or its connection did."""
 
-    def __init__(self, what: str, *, rank: int, size: int, seconds: float) -> None:
+    def __init__(self, what: str, *, rank: int, size: int) -> None:
         super().__init__(
-            f"Rank {rank} of {size} could not {what}: another rank ended, or did not answer within {seconds:g} seconds. "
-            "Mend: see that rank's own message, then `gpate fit --resume` under torchrun with as many ranks; for slow "
-            "ranks set GPATE_RANK_SECONDS higher."
+            f"Rank {rank} of {size} could not {what}: another rank ended. "
+            "Mend: see that rank's own message, then `gpate fit --resume` under torchrun with as many ranks."
         )
 
 
-class FirstRankStopped(RankError):
-    """Rank 0 stopped with an error of its own, which is quoted."""
+class RankSlow(RankError):
+    """Another rank did not answer in time."""
+
+    def __init__(self, what: str, *, rank: int, size: int, seconds: float) -> None:
+        super().__init__(
+            f"Rank {rank} of {size} could not {what}: another rank did not answer within {seconds:g} seconds. "
+            "Mend: set GPATE_RANK_SECONDS higher if it is slow, give it less to do beside, or start it anew if it hangs; "
+            "then `gpate fit --resume` under torchrun with as many ranks."
+        )
+
+
+class OtherRankStopped(RankError):
+    """Another rank stopped with an error of its own, which is quoted."""
+
+    def __init__(self, rank: int, quoted: str) -> None:
+        super().__init__(f"Rank {rank} stopped. {quoted}")
 
 
 class RanksDisagree(RankError):

@@ -16,7 +16,7 @@ def torchrun(size: int, *command: str, restarts: int = 0, seconds: float = 60.0)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     arguments = [sys.executable, *launcher, "--max-restarts", str(restarts), *command]
     return subprocess.run(
-        arguments, env=_environment(), cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
+        arguments, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
     )
 
 
@@ -28,11 +28,11 @@ def ranks(size: int, *command: str, **extra: str) -> list[subprocess.Popen[str]]
     started = []
     for rank in range(size):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-        environment = {**_environment(), **{name: str(value) for name, value in place.items()}, **extra}
+        own = {**environment(), **{name: str(value) for name, value in place.items()}, **extra}
         started.append(
             subprocess.Popen(
                 [sys.executable, *command],
-                env={**environment, "MASTER_ADDR": "127.0.0.1"},
+                env={**own, "MASTER_ADDR": "127.0.0.1"},
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -42,5 +42,6 @@ def ranks(size: int, *command: str, **extra: str) -> list[subprocess.Popen[str]]
     return started
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Of a rank: one thread, this source tree, the loop-back device."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), "GLOO_SOCKET_IFNAME": "lo"}

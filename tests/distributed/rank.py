@@ -1,15 +1,19 @@
-"""One rank of a test: `python -m tests.distributed.rank METHOD OUT [fit|resume|once]`, alone or one of several.
+"""One rank of a test: `python -m tests.distributed.rank METHOD OUT WHAT [FILE]`, alone or one of several. WHAT: see the tests.
 
 Prints a line after each iteration, so that a test can end a rank in the middle.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from gpate.boundary import Ranks, ranks_here
+from gpate.boundary import ranks as boundary
 from gpate.errors import GpateError
 from gpate.methods import gpate as method
 from tests.methods.small import IMAGES, TABLE, images, table
@@ -40,20 +44,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(kind: str, out: Path, what: str) -> None:
+def run(kind: str, out: Path, what: str, file: str | None = None) -> None:
+    if what == "version" and os.environ["RANK"] == "1":
+        boundary.__version__ = "0.0.1"
     with ranks_here() as ranks:
-        fit(ranks, kind, out, what)
+        fit(ranks, kind, out, what, file)
 
 
-def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
+def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None:
     seed = 5 + (what == "differ") * ranks.rank
+    if what == "slow" and ranks.rank == 1:
+        time.sleep(60.0)
 
     def show(progress: Any) -> None:
+        if what == "full":  # no file may grow from here on: what a full disk does
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
         sys.stdout.write(f"{progress.iteration}\n")
         sys.stdout.flush()
 
-    data = (
-        (table(2500),)
+    data: tuple[Any, ...] = (
+        (file.format(rank=ranks.rank),)
+        if file
+        else (table(2500),)
         if kind in ("table", "merf")
         else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
     )
@@ -68,6 +80,6 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str) -> None:
 if __name__ == "__main__":
     method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
     try:
-        run(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+        run(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
     except GpateError as problem:
         sys.exit(f"{type(problem).__name__}: {problem}")

@@ -9,17 +9,21 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from gpate.accounting import Budget, Gaussian, read_ledger
 from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
+from gpate.boundary.ranks import backend_for
 from gpate.boundary.types import opened
 from gpate.errors import InvalidValue
 from gpate.methods.run import RunFolder
 from gpate.release import verify
 from tests.distributed import rank
 from tests.distributed.launch import ROOT, ranks, torchrun
+from tests.methods.small import images
+from tests.unit.test_pieces import written
 
 RANK = ("-m", "tests.distributed.rank")
 
@@ -38,12 +42,12 @@ def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(32))
 
 
-def fitted(kind: str, run: Path, size: int) -> Path:
+def fitted(kind: str, run: Path, size: int, *file: str) -> Path:
     """A finished run; alone it is made here, which saves a process."""
     if size == 1:
-        rank.run(kind, run, "fit")
+        rank.run(kind, run, "fit", *file)
         return run
-    for process in ranks(size, *RANK, kind, str(run), "fit"):
+    for process in ranks(size, *RANK, kind, str(run), "fit", *file):
         code, said = ended(process, 90.0)
         assert code == 0, said[-2000:]
     return run
@@ -75,6 +79,31 @@ def test_the_number_of_ranks_changes_no_bit(kind: str, sizes: tuple[int, ...], t
     assert not list((runs[-1] / "private").rglob("checkpoint*"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "format_", "sizes"),
+    [
+        ("votes", "stored", (1, 2)),
+        ("embedding", "compressed", (1, 2)),
+        pytest.param("votes", "folder", (1, 4), marks=pytest.mark.slow),
+        pytest.param("embedding", "stored", (2, 4), marks=pytest.mark.slow),
+        pytest.param("table", "csv", (1, 2), marks=pytest.mark.slow),
+        pytest.param("merf", "parquet", (1, 3), marks=pytest.mark.slow),
+        pytest.param("merf", "csv", (1, 2), marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
+    kind: str, format_: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    path, _ = written(format_, tmp_path, 200 if kind == "votes" else 2500)
+    runs = [fitted(kind, tmp_path / str(size), size, str(path)) for size in sizes]
+    if sizes[0] == 1:  # what is in memory, and what is walked through again each time
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gpate.methods.walk.HOLD", 0)
+            runs.append(fitted(kind, tmp_path / "walked", 1, str(path)))
+    assert len({weights(run) for run in runs}) == 1
+    assert len({paid(run) for run in runs}) == 1
+
+
 def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_path: Path) -> None:
     whole = fitted("votes", tmp_path / "whole", 1)
     started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit")
@@ -97,7 +126,12 @@ def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_
 
 
 @pytest.mark.parametrize(
-    ("what", "named"), [("data", "records"), pytest.param("differ", "settings", marks=pytest.mark.slow)]
+    ("what", "named"),
+    [
+        ("data", "records"),
+        ("version", "library versions"),
+        pytest.param("differ", "settings", marks=pytest.mark.slow),
+    ],
 )
 def test_ranks_that_differ_say_so_and_spend_nothing(what: str, named: str, tmp_path: Path) -> None:
     for process in ranks(2, *RANK, "embedding", str(tmp_path / "run"), what):
@@ -105,6 +139,47 @@ def test_ranks_that_differ_say_so_and_spend_nothing(what: str, named: str, tmp_p
         assert code == 1
         assert f"RanksDisagree: Ranks differ in their {named}: 1 not as rank 0." in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_ranks_with_different_files_say_so_though_each_reads_its_part(tmp_path: Path) -> None:
+    for number in (0, 1):  # one picture of many has one other pixel
+        pictures, labels = images(2500)
+        pictures[7, 0, 0] += number
+        np.savez(tmp_path / f"{number}.npz", images=pictures, labels=labels)
+    for process in ranks(2, *RANK, "embedding", str(tmp_path / "run"), "fit", str(tmp_path / "{rank}.npz")):
+        code, said = ended(process)
+        assert code == 1
+        assert "RanksDisagree: Ranks differ in their records: 1 not as rank 0." in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_of_rank_0_is_told_to_all(tmp_path: Path) -> None:
+    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "full")
+    codes, said = zip(*(ended(process, 150.0) for process in started), strict=True)
+    assert codes == (1, 1)
+    assert re.search(r"(RunFolderError|LedgerWriteFailed): .*could not be written.* Mend", said[0])
+    assert re.search(r"OtherRankStopped: Rank 0 stopped\. (RunFolderError|LedgerWriteFailed): .* Mend", said[1])
+    assert not (tmp_path / "run" / "release" / "certificate.json").exists()
+
+
+@pytest.mark.slow
+def test_a_slow_rank_is_named_as_such(tmp_path: Path) -> None:
+    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "slow", GPATE_RANK_SECONDS="5")
+    code, said = ended(started[0], 60.0)
+    started[1].kill()
+    started[1].communicate()
+    assert code == 1
+    assert re.search("RankSlow: Rank 0 of 2 could not .* did not answer within 5 seconds.*GPATE_RANK_SECONDS", said)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("cards", "size", "expected"),
+    [(0, 2, "gloo"), (1, 2, "gloo"), (2, 2, "cpu:gloo,cuda:nccl"), (8, 2, "cpu:gloo,cuda:nccl")],
+)
+def test_messages_on_cards_go_by_nccl_where_each_rank_has_its_own(cards: int, size: int, expected: str) -> None:
+    assert backend_for(cards=cards, ranks=size) == expected
 
 
 @pytest.mark.slow
@@ -120,6 +195,7 @@ def test_a_silent_rank_is_given_up_after_the_time_limit(tmp_path: Path) -> None:
         os.kill(started[1].pid, signal.SIGKILL)
         started[1].communicate()
     assert code == 1
+    assert "RankSlow" in said
     assert "did not answer within 3 seconds" in said
     assert time.monotonic() - began < 15.0
 

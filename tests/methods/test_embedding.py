@@ -16,6 +16,7 @@ from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Learner, Unit
 from gpate.features.images import ImageFeatures
+from gpate.methods.chunks import Tensors
 from gpate.methods.embedding import SMALL_IMAGES, Embedding, plausible_counts, target_for, train_by_embedding
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
@@ -61,8 +62,7 @@ class Run:
         asked = iter(range(1, 10**9))
         features, labels = records() if data is None else data
         return train_by_embedding(
-            features,
-            labels,
+            Tensors(features, labels),
             spec=spec,
             settings=self.settings,
             gate=self.gate,

@@ -155,7 +155,7 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
     hashes = np.random.default_rng(0).integers(0, 2**63, len(pictures)).astype(np.uint64) << np.uint64(1)
     split = Partition.from_hashes(hashes, teachers=8)
     pictures[:, 0, 0] = split.teacher_of_record.numpy()
-    monkeypatch.setattr("gpate.methods.job.hash_rows", lambda content, *, key: hashes)
+    monkeypatch.setattr("gpate.methods.walk.hash_rows", lambda content, *, key: hashes)
     monkeypatch.setattr(Ensemble, "train", watched)
     model().fit(pictures, labels, schema=IMAGES, out=tmp_path / "run")
     assert len(marked) > 2

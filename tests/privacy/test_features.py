@@ -14,6 +14,7 @@ from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.types import opened
 from gpate.features import FeatureMap, Learner, learn_features
 from gpate.features.images import ImageFeatures, image_features
+from gpate.methods.chunks import Tensors
 from gpate.methods.embedding import Embedding, _Release
 from gpate.methods.run import RunFolder
 from gpate.streams import Streams
@@ -81,7 +82,9 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
         spec = GeneratorSpec(kind="image", classes=3, channels=1, height=8, width=8)
         gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5), FastNoise(seed=0))
         folder = RunFolder(tmp_path)  # type: ignore[arg-type]
-        release = _Release(features[kept], labels[kept], spec, Embedding(chunk=16), gate, folder, torch.device("cpu"))
+        release = _Release(
+            Tensors(features[kept], labels[kept]), spec, Embedding(chunk=16), gate, folder, torch.device("cpu")
+        )
         return opened(mechanism.fixed_point(release._chunks(phi)))
 
     everyone = torch.arange(45)

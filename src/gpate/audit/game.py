@@ -188,10 +188,8 @@ class RecipeGame:
 
     def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
         # encoded anew for each run: how records are encoded is part of what is audited
-        records, encoded = self._sides[with_], self._encoded(self._sides[with_])
         return fit_once(
-            records,
-            encoded,
+            self._sides[with_],
             schema=self.case.schema,
             settings=self.resolved,
             gate=gate,

@@ -28,10 +28,10 @@ from gpate.audit.tape import Tape, TapedGate, evidence
 from gpate.boundary import DPGradAgg, Sensitive, noise_named
 from gpate.errors import InvalidValue
 from gpate.methods.job import Job, material_for
-from gpate.methods.material import encode_records
 from gpate.methods.recipes import RECIPES
 from gpate.methods.run import RunFolder
 from gpate.methods.school import Material
+from gpate.methods.walk import Walk
 from gpate.streams import Streams
 
 __all__ = ["VotingGame", "play"]
@@ -111,8 +111,7 @@ class VotingGame:
         """The records, divided as in a run."""
         settings = RECIPES["paper"]
         job = Job(
-            records=records,
-            encoded=encode_records(records, self.case.schema, settings.latent),
+            walk=Walk.held(records, self.case.schema, settings),
             schema=self.case.schema,
             settings=settings,
             gate=self.gate(),

@@ -9,7 +9,7 @@ receipts. The gate of every other rank is a `ClosedGate`, which refuses to pay. 
 number of ranks, and the guarantee is that of one process holding all records. It is a guarantee towards whoever sees the
 release. The ranks themselves, and the network between them, are trusted as one machine would be.
 
-Every step that needs the others has a time limit: `RankLost` after it, or at once when another's connection closes.
+Every step that needs the others has a time limit: `RankSlow` after it, `RankLost` at once when another's connection closes.
 Nothing is pickled.
 
     >>> alone = Ranks()
@@ -39,7 +39,15 @@ from gpate.accounting import Budget, Event, Header, Ledger, Receipt
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.noise import Noise
 from gpate.boundary.types import Released, Sensitive, opened
-from gpate.errors import BudgetExceeded, FirstRankStopped, GpateError, InvalidValue, RankLost, RanksDisagree
+from gpate.errors import (
+    BudgetExceeded,
+    GpateError,
+    InvalidValue,
+    OtherRankStopped,
+    RankLost,
+    RanksDisagree,
+    RankSlow,
+)
 from gpate.version import __version__
 
 T = TypeVar("T")
@@ -104,6 +112,10 @@ class Ranks:
         total = self.add_up(part)
         return self.share_released(lambda: release(total))
 
+    def everywhere(self, do: Callable[[], None]) -> None:
+        """Does something on every rank. A named error of one of them is raised there, and quoted on all others."""
+        do()
+
     def beat(self) -> None:
         """Rank 0, while the others wait for it to `share`: tells them that it is still at work."""
 
@@ -138,10 +150,10 @@ class Together(Ranks):
         self.seconds, self._last_beat = seconds, time.monotonic()
         here, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         cards = torch.cuda.device_count()
-        self._on_card = cards >= beside
+        backend = backend_for(cards=cards, ranks=beside)
+        self._on_card = "nccl" in backend
         if cards:
             torch.cuda.set_device(here % cards)
-        backend = "cpu:gloo,cuda:nccl" if self._on_card else "gloo"
         with self._waiting("begin"):
             limit = timedelta(seconds=seconds)
             store, _, _ = next(distributed.rendezvous("env://", self.rank, self.size, timeout=limit))
@@ -208,6 +220,19 @@ class Together(Ranks):
             total.zero_()  # gloo may have left partial sums of the others here
         return Sensitive(total)
 
+    def everywhere(self, do: Callable[[], None]) -> None:  # noqa: D102
+        failed: GpateError | None = None
+        try:
+            do()
+        except GpateError as problem:
+            failed = problem
+        told = self.gather("" if failed is None else f"{type(failed).__name__}: {failed}"[: _LETTER // 8])
+        if failed is not None:
+            raise failed
+        for number, text in enumerate(told):
+            if text:
+                raise OtherRankStopped(number, text)
+
     def beat(self) -> None:  # noqa: D102
         if self.first and time.monotonic() - self._last_beat > self.seconds / 8:
             self._send(_BEAT, b"")
@@ -257,7 +282,7 @@ class Together(Ranks):
             told = json.loads(body)
             raise BudgetExceeded(tuple(told["asked"]), told["left"], "Rank 0 refused it.")
         if kind == _STOPPED:
-            raise FirstRankStopped(f"Rank 0 stopped. {body.decode()}")
+            raise OtherRankStopped(0, body.decode())
         return body
 
     @contextmanager
@@ -268,7 +293,24 @@ class Together(Ranks):
         except (RuntimeError, ValueError) as problem:
             if isinstance(problem, GpateError):
                 raise
-            raise RankLost(what, rank=self.rank, size=self.size, seconds=self.seconds) from problem
+            if _timed_out(problem):
+                raise RankSlow(what, rank=self.rank, size=self.size, seconds=self.seconds) from problem
+            raise RankLost(what, rank=self.rank, size=self.size) from problem
+
+
+def _timed_out(problem: Exception) -> bool:
+    """gloo, nccl and the store have no error of their own for it; their words are all there is to go by."""
+    text = str(problem).lower()
+    return "timed out" in text or "timeout" in text
+
+
+def backend_for(*, cards: int, ranks: int) -> str:
+    """Who carries the messages of so many ranks on a machine with so many GPUs.
+
+    gloo for what is on the CPU. nccl beside it for what is on a card, where every rank has a card of its own: nccl refuses
+    two ranks on one. Which of the two a message takes is the tensor's own device to say.
+    """
+    return "cpu:gloo,cuda:nccl" if cards >= ranks else "gloo"
 
 
 class ClosedGate(Gate):

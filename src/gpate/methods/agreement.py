@@ -20,10 +20,11 @@ from gpate.boundary import DPGradAgg, FastNoise, Gate, Released, Sensitive
 from gpate.boundary.agreement import PlainAgreement
 from gpate.errors import InvalidValue
 from gpate.methods.job import TRAIN, Job
-from gpate.methods.material import encode_records, read_records, schema_for
+from gpate.methods.material import read_records, schema_for
 from gpate.methods.progress import Progress
 from gpate.methods.run import RunFolder
 from gpate.methods.settings import Mechanism, Settings
+from gpate.methods.walk import Walk
 from gpate.private.fingerprint import new_key
 from gpate.streams import Streams
 
@@ -93,8 +94,7 @@ def measure_agreement(
     run = RunFolder.create(folder)
     with Gate.create(run.ledger, budget, FastNoise(seed)) as gate:
         job = Job(
-            records=records,
-            encoded=encode_records(records, schema, settings.latent),
+            walk=Walk.held(records, schema, settings),
             schema=schema,
             settings=dataclasses.replace(settings, mechanism=_Watched(watch=watch, **_fields(settings.mechanism))),
             gate=gate,

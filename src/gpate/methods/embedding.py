@@ -42,6 +42,7 @@ from gpate.boundary import ALONE, Gate, NoisyCounts, NoisySum, Ranks, Records, R
 from gpate.errors import BudgetExceeded, InvalidValue, require_count
 from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.images import SMALL, ImageFeatures, image_features
+from gpate.methods.chunks import Chunked
 from gpate.methods.journal import mu_of
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder, receipts_from_json, receipts_to_json
@@ -164,8 +165,7 @@ MERF = Embedding(
 
 
 def train_by_embedding(
-    features: Tensor,
-    labels: Tensor,
+    records: Chunked,
     *,
     spec: GeneratorSpec,
     settings: Embedding,
@@ -182,9 +182,9 @@ def train_by_embedding(
     """Runs all rounds and returns the finished student and the released class shares.
 
     Args:
-        features: the private images, [records, channels * height * width] in [0, 1], or encoded rows of a table; with several
-            ranks this one's part of them, in whole chunks (`Embedding.chunk_for`) so that every record is computed as alone.
-        labels: their classes, [records].
+        records: the private images, channels * height * width numbers in [0, 1] each, or encoded rows of a table, with their
+            classes: `Tensors` in memory, or a `Walk` through a file. With several ranks this one's share of them, in whole
+            chunks (`Embedding.chunk_for`) so that every record is computed as alone.
         spec: of the student's network.
         settings: of the method.
         gate: pays and noises.
@@ -200,7 +200,7 @@ def train_by_embedding(
     if spec.kind == "table" and len(settings.shares) > 1:
         mend = "Later rounds learn features of images. Mend: one share, or the recipe `default`."
         raise InvalidValue("shares", settings.shares, "a single one for a table", mend)
-    release = _Release(features, labels, spec, settings, gate, folder, device, ranks, reserve)
+    release = _Release(records, spec, settings, gate, folder, device, ranks, reserve)
     watch = _Watch(settings, gate, folder, ranks, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
@@ -300,8 +300,7 @@ class _Release:
 
     def __init__(
         self,
-        features: Tensor,
-        labels: Tensor,
+        records: Chunked,
         spec: GeneratorSpec,
         settings: Embedding,
         gate: Gate,
@@ -310,7 +309,7 @@ class _Release:
         ranks: Ranks = ALONE,
         reserve: float = 0.0,
     ) -> None:
-        self._features, self._labels, self.ranks = features, labels, ranks
+        self._records, self.ranks = records, ranks
         self._later = reserve / (1 - reserve)  # beside the rounds' shares, which sum to one
         self.spec, self.settings, self.gate, self.folder, self.device = spec, settings, gate, folder, device
 
@@ -321,7 +320,7 @@ class _Release:
         sigma = ranks.share(lambda: folder.read_json(name)["sigma"] if folder.has(name) else 0.0)
         if not sigma:
             sigma = ranks.share(lambda: 1.0 / mu_of(gate, "class counts", self.settings.counts_share, 1.0))
-            total = ranks.add_up(NoisyCounts(classes=self.spec.classes, sigma=sigma).count(Sensitive(self._labels)))
+            total = ranks.add_up(self._records.class_counts(self.spec.classes))
 
         def answer() -> Released[np.ndarray]:
             if total is not None:
@@ -367,7 +366,7 @@ class _Release:
         spec = self.spec
         size = self.settings.chunk_for(spec.dims)
         with torch.no_grad():
-            for images, labels in zip(self._features.split(size), self._labels.split(size), strict=True):
+            for images, labels in self._records.chunks(size):
                 filled = images.new_zeros(size, spec.dims)
                 filled[: len(images)] = images
                 vectors = phi(filled.to(self.device, torch.float32).view(-1, spec.channels, spec.height, spec.width))

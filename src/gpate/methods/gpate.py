@@ -28,10 +28,11 @@ from gpate.datasets import DATASETS
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import recipes
 from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
-from gpate.methods.material import Part, encode_part, fingerprint_of, read_records, schema_for, source_of
+from gpate.methods.material import schema_for, source_of
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.run import RunFolder, RunFolderError, key_from
 from gpate.methods.settings import Settings
+from gpate.methods.walk import Walk, walk_through
 from gpate.private.fingerprint import new_key
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -166,13 +167,10 @@ class GPATE:
         epsilon = float("inf") if settings.noiseless else self.epsilon
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
-        records = read_records(data, labels, public)
+        walk = _walk(data, labels, public, settings, ranks)
         key = key_from(ranks.share(lambda: new_key().hex()))
-        fingerprint = fingerprint_of(records, key)
-        ranks.agree("records", fingerprint, "give every rank the same data")
-        part = encode_part(records, public, settings, ranks)
-        del records
-        recipes.check_room(settings, budget=budget, dims=part.encoded.spec.dims)
+        fingerprint = _recognised(walk, key)
+        recipes.check_room(settings, budget=budget, dims=walk.spec.dims)
         folder = _shared_folder(
             ranks, lambda: RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         )
@@ -194,7 +192,7 @@ class GPATE:
         }
         ranks.share(lambda: folder.save_plan(plan))
         with _gate(ranks, Gate.create, folder, budget, noise) as gate:
-            self._run(part, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
+            self._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return self
 
     @classmethod
@@ -228,15 +226,11 @@ class GPATE:
         public = Schema.from_dict(plan["schema"])
         settings = Settings.from_json(plan["settings"])
         _check_method(settings, ranks)
-        records, key = read_records(data, labels, public), key_from(plan["partition_key"])
-        fingerprint = fingerprint_of(records, key)
-        ranks.agree("records", fingerprint, "give every rank the same data")
-        if fingerprint != plan["fingerprint"]:
+        walk, key = _walk(data, labels, public, settings, ranks), key_from(plan["partition_key"])
+        if _recognised(walk, key) != plan["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
             )
-        part = encode_part(records, public, settings, ranks)
-        del records
         budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
         model = cls(
             epsilon=budget.epsilon,
@@ -247,7 +241,7 @@ class GPATE:
         )
         noise, streams = noise_named(plan["noise"], seed=plan["noise_seed"]), Streams(plan["seed"])
         with _gate(ranks, Gate.resume, folder, budget, noise) as gate:
-            model._run(part, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
+            model._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return model
 
     def _settings(self, name: str | None, schema: TableSchema | ImageSchema) -> Settings:
@@ -263,7 +257,7 @@ class GPATE:
 
     def _run(
         self,
-        part: Part,
+        walk: Walk,
         schema: TableSchema | ImageSchema,
         settings: Settings,
         gate: Gate,
@@ -276,8 +270,7 @@ class GPATE:
         stop: Callable[[], bool],
     ) -> None:
         job = Job(
-            records=part.records,
-            encoded=part.encoded,
+            walk=walk,
             schema=schema,
             settings=settings,
             gate=gate,
@@ -288,7 +281,6 @@ class GPATE:
             on_warning=on_warning if ranks.first else lambda _: None,
             stop=stop,
             ranks=ranks,
-            own=part.own,
         )
         tell_outside_domain(job)
         with _matmul_precision("high"):
@@ -373,6 +365,18 @@ class GPATE:
 def _check_method(settings: Settings, ranks: Ranks) -> None:
     if ranks.size > 1 and settings.method not in SHARDED:
         raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(SHARDED)}")
+
+
+def _walk(data: Any, labels: Any, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks) -> Walk:
+    """The records; those of a method that can be shared need not all be in memory."""
+    return walk_through(data, labels, schema, settings, shared=settings.method in SHARDED, ranks=ranks)
+
+
+def _recognised(walk: Walk, key: bytes) -> str:
+    """The records' fingerprint, once all ranks were seen to have the same records before them."""
+    if walk.ranks.size > 1:
+        walk.ranks.agree("records", walk.source.witness(key), "give every rank the same data")
+    return walk.fingerprint(key)
 
 
 def _unfinished(run: str | os.PathLike[str]) -> RunFolder:

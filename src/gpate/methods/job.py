@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import nn
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import epsilon_for, mu_for
-from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks, Sensitive
+from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks
 from gpate.errors import InvalidValue
 from gpate.methods import recipes
 from gpate.methods.adversarial import Adversarial
@@ -22,7 +22,6 @@ from gpate.methods.embedding import train_by_embedding
 from gpate.methods.gswgan import GSWGAN, SecretCritic
 from gpate.methods.journal import mu_left
 from gpate.methods.marginals import train_by_marginals
-from gpate.methods.material import Encoding
 from gpate.methods.pategan import PATEGAN, LabelledCritic
 from gpate.methods.progress import Progress, chosen_device
 from gpate.methods.run import RunFolder
@@ -30,9 +29,7 @@ from gpate.methods.school import Material, shard_block
 from gpate.methods.settings import Settings
 from gpate.methods.training import Adversary, train_student
 from gpate.methods.votes import Voters
-from gpate.private.fingerprint import hash_rows
-from gpate.private.partition import Partition
-from gpate.private.sources import PrivateRecords
+from gpate.methods.walk import Walk
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Spec, Student
@@ -40,14 +37,9 @@ from gpate.student import GeneratorSpec, Spec, Student
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Job:
-    """One run: the private records, what was asked for, and whom to tell.
+    """One run: the private records, what was asked for, and whom to tell."""
 
-    With several ranks `own` are the places of the records for which this one answers in sums over all records: each
-    record has one rank.
-    """
-
-    records: PrivateRecords
-    encoded: Encoding
+    walk: Walk
     schema: TableSchema | ImageSchema
     settings: Settings
     gate: Gate
@@ -58,7 +50,11 @@ class Job:
     on_warning: Callable[[str], None]
     stop: Callable[[], bool]
     ranks: Ranks = ALONE
-    own: slice = field(default_factory=lambda: slice(None))
+
+    @property
+    def spec(self) -> GeneratorSpec:
+        """The generator of such records."""
+        return self.walk.spec
 
 
 class Fitted(NamedTuple):
@@ -72,7 +68,7 @@ class Fitted(NamedTuple):
 
 def _by_votes(job: Job) -> Fitted:
     """The paper: teachers vote."""
-    settings, spec, shares = job.settings, job.encoded.spec, None
+    settings, spec, shares = job.settings, job.spec, None
     if settings.mechanism.counts_epsilon:
         counts = _class_counts(job, settings.mechanism.counts_epsilon)
         shares = _shares(counts)
@@ -98,17 +94,15 @@ def _by_votes(job: Job) -> Fitted:
 
 def material_for(job: Job, parts: int) -> Material:
     """The records, divided."""
-    partition = Partition.from_hashes(hash_rows(job.records.content(), key=job.key), teachers=parts)
-    return Material(features=job.encoded.features, labels=job.encoded.labels, partition=partition)
+    return job.walk.material(teachers=parts, key=job.key)
 
 
 def _shard(job: Job, settings: Settings, spec: GeneratorSpec) -> Material:
     """The records of this rank's teachers: all of them, if it is alone."""
     mechanism, training, ranks = settings.mechanism, settings.training, job.ranks
     assert mechanism.teachers is not None
-    whole = material_for(job, mechanism.teachers)
     if ranks.size == 1:
-        return whole
+        return material_for(job, mechanism.teachers)
     block = shard_block(
         spec,
         teachers=mechanism.teachers,
@@ -120,7 +114,8 @@ def _shard(job: Job, settings: Settings, spec: GeneratorSpec) -> Material:
     if -(-mechanism.teachers // block) < ranks.size:
         mend = f"Ranks share {mechanism.teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
         raise InvalidValue("ranks", ranks.size, "at most one for each block of teachers", mend)
-    return whole.shard(ranks.part(mechanism.teachers, block=block))
+    own = ranks.part(mechanism.teachers, block=block)
+    return job.walk.material(teachers=mechanism.teachers, key=job.key, own=own)
 
 
 def _play(
@@ -158,23 +153,23 @@ def _by_baseline(job: Job) -> Fitted:
     student = _play(
         job,
         _adversary(job, settings),
-        spec=job.encoded.spec,
+        spec=job.spec,
         shares=_shares(counts),
         learning_rate=settings.learning_rate,
         iterations=settings.iterations,
     )
     own: dict[str, Any] = {job.settings.method: settings}
-    return Fitted(student.network, job.encoded.spec, student.shares, dataclasses.replace(job.settings, **own))
+    return Fitted(student.network, job.spec, student.shares, dataclasses.replace(job.settings, **own))
 
 
 def _adversary(job: Job, settings: Adversarial) -> Adversary:
     """Who plays against the student in each baseline."""
-    spec, gate, folder, streams, speed = job.encoded.spec, job.gate, job.folder, job.streams, job.settings.speed
+    spec, gate, folder, streams, speed = job.spec, job.gate, job.folder, job.streams, job.settings.speed
     device = chosen_device(speed.device)
     if isinstance(settings, DPGAN):
         return SampledCritic(
-            job.encoded.features,
-            job.encoded.labels,
+            job.walk.whole.features,
+            job.walk.whole.labels,
             spec=spec,
             settings=settings,
             gate=gate,
@@ -221,9 +216,8 @@ def _embedded(job: Job, *, reserve: float = 0.0) -> tuple[Student, np.ndarray]:
     """A student from private embeddings, and the class shares; `reserve` of the budget is left."""
     settings = job.settings.embedding
     return train_by_embedding(
-        job.encoded.features[job.own],
-        job.encoded.labels[job.own],
-        spec=settings.spec_for(job.encoded.spec),
+        job.walk,
+        spec=settings.spec_for(job.spec),
         settings=settings,
         gate=job.gate,
         folder=job.folder,
@@ -285,8 +279,8 @@ def _by_marginals(job: Job) -> Fitted:
     """Records vote through tables of counts; a mixture of products is fitted to them."""
     assert isinstance(job.schema, TableSchema)
     mixture, shares = train_by_marginals(
-        job.encoded.features,
-        job.encoded.labels,
+        job.walk.whole.features,
+        job.walk.whole.labels,
         schema=job.schema,
         settings=job.settings.marginals,
         gate=job.gate,
@@ -316,7 +310,7 @@ SHARDED = ("votes", "embedding")
 
 def tell_outside_domain(job: Job) -> None:
     """Tells, with noise, where many values did not fit the declared domain. Paid for once."""
-    outside, share, gate, ranks = job.encoded.outside, job.settings.outside_share, job.gate, job.ranks
+    outside, share, gate, ranks = job.walk.outside, job.settings.outside_share, job.gate, job.ranks
     if outside is None or not share or not math.isfinite(gate.budget.epsilon):
         return
     if ranks.share(lambda: job.folder.has("outside.json")):
@@ -341,8 +335,8 @@ def _class_counts(job: Job, epsilon: float) -> np.ndarray:
     """Noisy class counts, paid for once: a resumed run reads them back."""
     name, ranks = "counts.json", job.ranks
     if not ranks.share(lambda: job.folder.has(name)):
-        mechanism = NoisyCounts(classes=job.encoded.spec.classes, epsilon=epsilon)
-        total = ranks.add_up(mechanism.count(Sensitive(job.encoded.labels[job.own])))
+        mechanism = NoisyCounts(classes=job.spec.classes, epsilon=epsilon)
+        total = ranks.add_up(job.walk.class_counts(job.spec.classes))
 
         def paid() -> None:
             counts = mechanism.release(total, job.gate).value

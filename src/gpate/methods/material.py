@@ -1,8 +1,7 @@
-"""From what a user gives to tensors: the schema, the private records, and how they are recognised when a run is resumed."""
+"""From what a user gives to tensors: the schema, the private records, and both as a generator sees them."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import Ranks, Sensitive
 from gpate.datasets import DATASETS
 from gpate.errors import InvalidValue, SchemaError
-from gpate.methods.settings import Settings
-from gpate.private.fingerprint import hash_rows
 from gpate.private.sources import PrivateRecords, from_arrays, read_source
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
@@ -67,24 +63,26 @@ class Encoding(NamedTuple):
         features: [records, dims].
         labels: [records].
         spec: of the generator.
-        outside: how many values of each column lay outside the declared domain; None for images.
+        outside: how many values of each column lay outside the declared domain; None for images. Private.
     """
 
     features: Tensor
     labels: Tensor
     spec: GeneratorSpec
-    outside: Sensitive[Tensor] | None
+    outside: Tensor | None
 
 
-def encode_records(records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int) -> Encoding:
-    """Records as tensors."""
+def encode_records(
+    records: PrivateRecords, schema: TableSchema | ImageSchema, latent: int, *, whole: bool = True
+) -> Encoding:
+    """Records as tensors; `whole` unless they are a piece, in which a column may have no value at all."""
     if isinstance(schema, ImageSchema):
         features = ImageCodec(schema).encode(records.records).flatten(1)
         found = None if records.labels is None else torch.from_numpy(records.labels)
         outside = None
     else:
-        encoded = TableCodec(schema).encode(records.records)
-        features, found, outside = encoded.features, encoded.labels, Sensitive(encoded.out_of_domain)
+        encoded = TableCodec(schema).encode(records.records, whole=whole)
+        features, found, outside = encoded.features, encoded.labels, encoded.out_of_domain
     labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
     return Encoding(features, labels, spec_for(schema, latent), outside)
 
@@ -100,42 +98,3 @@ def spec_for(schema: TableSchema | ImageSchema, latent: int) -> GeneratorSpec:
     table = TableCodec(schema)
     softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
     return GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)
-
-
-class Part(NamedTuple):
-    """What one rank holds.
-
-    Attributes:
-        records: as they were read, without those it has no use for.
-        encoded: the same as tensors.
-        own: of these, the places for which this rank answers in sums over all records.
-    """
-
-    records: PrivateRecords
-    encoded: Encoding
-    own: slice
-
-
-def encode_part(records: PrivateRecords, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks) -> Part:
-    """This rank's part of the records, as tensors.
-
-    For embeddings of images a rank keeps its own records only. Teachers need theirs, wherever they stand in the source, so
-    for votes all are kept until the teachers have taken what is theirs; tables are encoded whole as well.
-    """
-    number = len(records.records)
-    if ranks.size == 1:
-        return Part(records, encode_records(records, schema, settings.latent), slice(None))
-    if settings.method == "embedding" and records.kind == "image":
-        block = settings.embedding.chunk_for(spec_for(schema, settings.latent).dims)
-        records = records.part(ranks.part(number, block=block))
-        return Part(records, encode_records(records, schema, settings.latent), slice(None))
-    encoded = encode_records(records, schema, settings.latent)
-    if isinstance(schema, TableSchema) and not ranks.first:  # rank 0 counts for all
-        encoded = encoded._replace(outside=Sensitive(torch.zeros(len(schema.columns), dtype=torch.int64)))
-    return Part(records, encoded, ranks.part(number, block=settings.embedding.chunk_for(encoded.spec.dims)))
-
-
-def fingerprint_of(records: PrivateRecords, key: bytes) -> str:
-    """A keyed digest of the records, to recognise them when resuming. Stays in private/."""
-    hashes = np.sort(hash_rows(records.content(), key=key))
-    return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()

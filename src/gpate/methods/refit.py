@@ -17,17 +17,18 @@ from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.methods import recipes
 from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
-from gpate.methods.material import Encoding, encode_records, read_records
+from gpate.methods.material import read_records
 from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
+from gpate.methods.walk import Walk
+from gpate.private.sources import PrivateRecords
 from gpate.release import Release, write_release
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
 
 
 def fit_once(
-    records: Any,
-    encoded: Encoding,
+    records: PrivateRecords,
     *,
     schema: TableSchema | ImageSchema,
     settings: Settings,
@@ -36,10 +37,10 @@ def fit_once(
     seed: int,
 ) -> Fitted:
     """One run of a recipe behind a given gate; all but the noise follows from the seed."""
-    recipes.check_room(settings, budget=gate.budget, dims=encoded.spec.dims)
+    walk = Walk.held(records, schema, settings)
+    recipes.check_room(settings, budget=gate.budget, dims=walk.spec.dims)
     job = Job(
-        records=records,
-        encoded=encoded,
+        walk=walk,
         schema=schema,
         settings=settings,
         gate=gate,
@@ -97,11 +98,10 @@ def refitter(
     def fitted(data: Any, number: int) -> Any:
         values, labels = data if isinstance(data, tuple) else (data, None)
         records = read_records(values, labels, facts)
-        encoded = encode_records(records, facts, own.latent)
         gate = Gate.in_memory(budget, FastNoise())
         with tempfile.TemporaryDirectory(prefix="gpate-shadow-") as place:
             folder = RunFolder.create(Path(place) / "run")
-            made = fit_once(records, encoded, schema=facts, settings=own, gate=gate, folder=folder, seed=number)
+            made = fit_once(records, schema=facts, settings=own, gate=gate, folder=folder, seed=number)
             return drawn_from(made, n, schema=facts, gate=gate, folder=folder, seed=number)
 
     return fitted

@@ -53,7 +53,7 @@ class Checkpoints:
             return
         older = self._iterations()
         metadata = {"iteration": str(iteration), "answers": str(answers)}
-        self._room.write_tensors(_NAME.format(iteration), tensors, metadata)
+        self.ranks.everywhere(lambda: self._room.write_tensors(_NAME.format(iteration), tensors, metadata))
         # everyone has written; and everyone has the same student, or its fakes and votes would be of another
         self.ranks.agree("student after the same answers", _digest(student), "use the same processors everywhere")
         if self.ranks.first:

@@ -136,12 +136,10 @@ def train_student(
             fraction=_fraction(gate, t + 1, iterations),
             replayed=answers.replayed,
         )
-        if ranks.first:
-            _note(folder, progress)
         on_progress(progress)
         due = checkpoint_seconds if answers.all_kept else min(checkpoint_seconds, _OFTEN)
         full = folder.journal_is_large or time.monotonic() - last_saved > due
-        stopping, saving = ranks.share(lambda: (stop(), full))  # noqa: B023 - called at once
+        stopping, saving = ranks.share(lambda: _noted(folder, progress, (stop(), full)))  # noqa: B023 - called at once
         if stopping or saving:
             checkpoints.save(t + 1, adversary.state(), student.state(), answers=answers.number)
             last_saved = time.monotonic()
@@ -153,7 +151,8 @@ def train_student(
     return student
 
 
-def _note(folder: RunFolder, progress: Progress) -> None:
+def _noted(folder: RunFolder, progress: Progress, then: tuple[bool, bool]) -> tuple[bool, bool]:
+    """Writes down what was seen; on rank 0, which tells the others if it cannot."""
     folder.note(
         {
             "iteration": progress.iteration,
@@ -162,6 +161,7 @@ def _note(folder: RunFolder, progress: Progress) -> None:
             "seconds": progress.seconds,
         }
     )
+    return then
 
 
 def _numbers(start: int, stop: int | None) -> Iterator[int]:

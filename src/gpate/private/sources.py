@@ -81,7 +81,7 @@ class PrivateRecords:
     def __reduce__(self) -> NoReturn:
         raise SensitiveAccess("PrivateRecords cannot be pickled. Mend: read them again from their source.")
 
-    def part(self, places: slice) -> PrivateRecords:
+    def part(self, places: slice | NDArray[np.bool_]) -> PrivateRecords:
         """Some of them: a rank keeps its own and lets go of the rest."""
         if self.kind == "table":
             return replace(self, records=self.records.iloc[places].copy(), row_ids=_some(self.row_ids, places))
@@ -95,7 +95,7 @@ class PrivateRecords:
         return table_content(self.records) if self.kind == "table" else image_content(self.records, self.labels)
 
 
-def _some(values: NDArray[Any] | None, places: slice) -> NDArray[Any] | None:
+def _some(values: NDArray[Any] | None, places: slice | NDArray[np.bool_]) -> NDArray[Any] | None:
     return None if values is None else values[places].copy()
 
 
@@ -120,22 +120,22 @@ def read_source(
     """
     limits = limits or Limits()
     if isinstance(source, pd.DataFrame):
-        facts = _table_facts(schema)
-        return _table(typed(source, facts, "The data frame"), facts, "The data frame")
+        facts = table_facts(schema)
+        return table_records(typed(source, facts, "The data frame"), facts, "The data frame")
     if str(source) in DATASETS:
         return _benchmark(str(source), split)
     path = Path(source).expanduser()
     if not path.exists():
         raise DataNotFound(f"There is no {path}. Mend: give a file, a folder, or one of {', '.join(DATASETS)}.")
     if path.is_dir():
-        return _folder(path, _image_facts(schema), limits)
+        return _folder(path, image_facts(schema), limits)
     suffix = path.suffix.lower()
     if suffix in (".csv", ".parquet"):
-        facts = _table_facts(schema)
+        facts = table_facts(schema)
         frame = read_csv(path, facts) if suffix == ".csv" else read_parquet(path, facts)
-        return _table(typed(frame, facts, str(path)), facts, str(path))
+        return table_records(typed(frame, facts, str(path)), facts, str(path))
     if suffix == ".npz":
-        return _npz(path, _image_facts(schema), limits)
+        return _npz(path, image_facts(schema), limits)
     raise InvalidValue("source", str(path), "a .csv, .parquet or .npz file, a folder of images, or a benchmark's name")
 
 
@@ -146,6 +146,7 @@ def from_arrays(
     schema: ImageFacts | None = None,
     row_ids: NDArray[Any] | None = None,
     where: str = "The array",
+    whole: bool = True,
 ) -> PrivateRecords:
     """Images that are in memory already.
 
@@ -155,6 +156,7 @@ def from_arrays(
         schema: the public facts, checked if given.
         row_ids: one per record.
         where: the source's name, for messages.
+        whole: whether these are all there are, so that one class among them is one class only.
     """
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
@@ -166,14 +168,14 @@ def from_arrays(
         raise DataEmpty(f"{where} holds no image. Mend: check that it is the right one.")
     if images.shape[3:] == (1,):
         images = images[..., 0]
-    if schema is not None and images.shape[1:] != _shape(schema).of_array:
+    if schema is not None and images.shape[1:] != shape_of(schema).of_array:
         raise ImageSizesDiffer(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
             "channel(s), as declared. Mend: resize them, or declare the size they have."
         )
     if any(part is not None and len(part) != len(images) for part in (labels, row_ids)):
         raise DataUnreadable(f"{where} has more or fewer labels or row ids than images. Mend: one for each image.")
-    numbers = None if labels is None else _class_numbers(np.asarray(labels), schema, where)
+    numbers = None if labels is None else class_numbers(np.asarray(labels), schema, where, whole=whole)
     return PrivateRecords(kind="image", records=images, labels=numbers, row_ids=row_ids)
 
 
@@ -184,12 +186,13 @@ def _benchmark(name: str, split: Split) -> PrivateRecords:
     return PrivateRecords(kind="image", records=loaded.images, labels=loaded.labels)
 
 
-def _table(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> PrivateRecords:
+def table_records(frame: pd.DataFrame, facts: TableFacts | None, where: str, *, whole: bool = True) -> PrivateRecords:
+    """Rows with the declared types; `whole` as in `from_arrays`."""
     if len(frame) == 0:
         raise DataEmpty(f"{where} holds no record. Mend: check that it is the right one.")
     row_ids = None
-    if facts is not None and facts.target is not None and frame[facts.target].nunique(dropna=False) < 2:
-        raise _one_class(where)
+    if whole and facts is not None and facts.target is not None and frame[facts.target].nunique(dropna=False) < 2:
+        raise one_class(where)
     if facts is not None and facts.row_id is not None:
         row_ids = frame[facts.row_id].to_numpy()
         frame = frame.drop(columns=facts.row_id)
@@ -210,9 +213,14 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
         raise DataEmpty(f"{path} is empty. Mend: write it anew.")
     if arrays is None:
         raise DataUnreadable(f"{path} is not an .npz file of plain arrays. Mend: write it with numpy.savez.")
-    images, labels, row_ids = (
-        next((arrays[key] for key in keys if key in arrays), None) for keys in (_IMAGES, _LABELS, _IDS)
-    )
+    name, *others = chosen_arrays(path, list(arrays), facts)
+    labels, row_ids = (None if other is None else arrays[other] for other in others)
+    return from_arrays(arrays[name], labels, schema=facts, row_ids=row_ids, where=str(path))
+
+
+def chosen_arrays(path: Path, present: Sequence[str], facts: ImageFacts | None) -> tuple[str, str | None, str | None]:
+    """Names of the images, labels and row ids among the arrays of a file; None for what the schema does not ask for."""
+    images, labels, row_ids = (next((key for key in keys if key in present), None) for keys in (_IMAGES, _LABELS, _IDS))
     if images is None:
         raise ColumnMissing(f"{path} has no array {' or '.join(_IMAGES)}. Mend: name the images so.")
     wants_labels = facts is not None and len(facts.classes) > 0
@@ -221,8 +229,7 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
     if facts is not None and facts.row_id is not None and row_ids is None:
         raise ColumnMissing(f"{path} has no array {' or '.join(_IDS)}. Mend: add it, or declare `row_id: null`.")
     declared = facts is None or facts.row_id is not None
-    chosen = labels if facts is None or wants_labels else None
-    return from_arrays(images, chosen, schema=facts, row_ids=row_ids if declared else None, where=str(path))
+    return images, labels if facts is None or wants_labels else None, row_ids if declared else None
 
 
 def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords:
@@ -230,10 +237,8 @@ def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateReco
         raise InvalidValue(
             "schema", None, "given for a folder of images", "It declares height, width, channels and classes."
         )
-    shape, listing = _shape(facts), path / "labels.csv"
-    files, labels, row_ids = _listed(path, listing, facts) if listing.exists() else _walked(path, facts)
-    if not files:
-        raise DataEmpty(f"{path} holds no image ({', '.join(sorted(SUFFIXES))}). Mend: check that it is the right one.")
+    files, labels, row_ids = listed_images(path, facts)
+    shape = shape_of(facts)
     size = (len(files), *shape.of_array)
     limits.check_total(int(np.prod(size, dtype=object)))
     images = np.empty(size, dtype=np.uint8)
@@ -242,6 +247,15 @@ def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateReco
 
 
 _Listing = tuple[list[Path], NDArray[Any] | None, NDArray[Any] | None]
+
+
+def listed_images(path: Path, facts: ImageFacts) -> _Listing:
+    """The files of a folder of images, and their labels and row ids where declared."""
+    listing = path / "labels.csv"
+    found = _listed(path, listing, facts) if listing.exists() else _walked(path, facts)
+    if not found[0]:
+        raise DataEmpty(f"{path} holds no image ({', '.join(sorted(SUFFIXES))}). Mend: check that it is the right one.")
+    return found
 
 
 def _walked(path: Path, facts: ImageFacts) -> _Listing:
@@ -273,15 +287,17 @@ def _listed(path: Path, listing: Path, facts: ImageFacts) -> _Listing:
     return files, labels, table[facts.row_id].to_numpy() if facts.row_id else None
 
 
-def _class_numbers(labels: NDArray[Any], facts: ImageFacts | None, where: str) -> NDArray[np.int64]:
+def class_numbers(
+    labels: NDArray[Any], facts: ImageFacts | None, where: str, *, whole: bool = True
+) -> NDArray[np.int64]:
     """Numbers of the classes: a label is the name of a class, or a number where the classes are numbers or not named.
 
     Where classes have names, whole numbers are their places in the list.
     """
     classes = [] if facts is None else list(facts.classes)
     numbers = np.full(labels.shape, -1, dtype=np.int64)
-    whole = labels.dtype.kind in "iu"
-    if labels.ndim == 1 and whole and all(isinstance(name, str) for name in classes):
+    numbered = labels.dtype.kind in "iu"
+    if labels.ndim == 1 and numbered and all(isinstance(name, str) for name in classes):
         numbers = np.where(labels < (len(classes) or np.inf), labels, -1).astype(np.int64)
     elif labels.ndim == 1:
         places = {str(name): number for number, name in enumerate(classes)}
@@ -290,29 +306,33 @@ def _class_numbers(labels: NDArray[Any], facts: ImageFacts | None, where: str) -
     if not known:
         declared = f"one of the declared classes {classes}" if classes else "a class number from 0 on"
         raise DataUnreadable(f"{where} has a label that is not {declared}. Mend: correct it, or declare its class.")
-    if (numbers == numbers[0]).all():
-        raise _one_class(where)
+    if whole and (numbers == numbers[0]).all():
+        raise one_class(where)
     return numbers
 
 
-def _one_class(where: str) -> OneClassOnly:
+def one_class(where: str) -> OneClassOnly:
+    """The error for records without anything to tell apart."""
     return OneClassOnly(
         f"All records of {where} have the same label. Mend: bring records of the other classes too, or declare no "
         "target and no classes."
     )
 
 
-def _shape(facts: ImageFacts) -> Shape:
+def shape_of(facts: ImageFacts) -> Shape:
+    """The declared size of every image."""
     return Shape(height=facts.height, width=facts.width, channels=facts.channels)
 
 
-def _table_facts(schema: Any) -> TableFacts | None:
+def table_facts(schema: Any) -> TableFacts | None:
+    """The schema, if it is one of a table."""
     if schema is not None and not hasattr(schema, "columns"):
         raise InvalidValue("schema", type(schema).__name__, "one of a table for this source", "Use kind: table.")
     return schema  # type: ignore[no-any-return]
 
 
-def _image_facts(schema: Any) -> ImageFacts | None:
+def image_facts(schema: Any) -> ImageFacts | None:
+    """The schema, if it is one of images."""
     if schema is not None and not hasattr(schema, "height"):
         raise InvalidValue("schema", type(schema).__name__, "one of images for this source", "Use kind: image.")
     return schema  # type: ignore[no-any-return]

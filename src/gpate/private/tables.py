@@ -8,7 +8,9 @@ looking at all rows; `gpate.private.fingerprint` makes sure that the guess does 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,20 +49,39 @@ def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.
         facts: the schema; it must name every column.
         text: without a schema, read every column as text.
     """
-    names = list(_csv(path, nrows=0, dtype=str).columns)
-    _require(facts, names, str(path))
     if facts is None:
         return _csv(path, dtype=str) if text else _guessed(path)
-    texts = _text_columns(facts)
-    absent = {name: [""] if name in texts else list(MISSING) for name in _wanted(facts)}
-    # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
-    types = {name: float if name in absent and name not in texts else str for name in names}
-    options = {"keep_default_na": False, "na_values": absent}
+    types, options = _declared(path, facts)
     try:
         return _csv(path, dtype=types, **_EXACT, **options)
     except _NotNumbers:
         pass  # text where numbers belong: `typed` finds out in which column
     return _csv(path, dtype=dict.fromkeys(types, str), **options)
+
+
+def read_csv_pieces(path: Path, facts: TableFacts, rows: int) -> Iterator[pd.DataFrame]:
+    """The same, so many rows at a time; no more than that is in memory."""
+    types, options = _declared(path, facts)
+    done = 0
+    try:
+        for frame in _csv_pieces(path, chunksize=rows, dtype=types, **_EXACT, **options):
+            yield frame
+            done += 1
+        return
+    except _NotNumbers:
+        pass
+    yield from islice(_csv_pieces(path, chunksize=rows, dtype=dict.fromkeys(types, str), **options), done, None)
+
+
+def _declared(path: Path, facts: TableFacts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How to read each column, and how its missing values are written."""
+    names = list(_csv(path, nrows=0, dtype=str).columns)
+    check_columns(facts, names, str(path))
+    texts = _text_columns(facts)
+    absent = {name: [""] if name in texts else list(MISSING) for name in wanted_columns(facts)}
+    # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
+    types = {name: float if name in absent and name not in texts else str for name in names}
+    return types, {"keep_default_na": False, "na_values": absent}
 
 
 def _guessed(path: Path) -> pd.DataFrame:
@@ -87,9 +108,9 @@ def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
     if names == []:
         raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
     if names is not None:
-        _require(facts, names, str(path))
+        check_columns(facts, names, str(path))
         try:
-            frame = pd.read_parquet(path, columns=None if facts is None else _wanted(facts))
+            frame = pd.read_parquet(path, columns=None if facts is None else wanted_columns(facts))
         except (OSError, ValueError):
             frame = None
     if frame is None:
@@ -106,8 +127,8 @@ def typed(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> pd.DataF
     """
     if facts is None:
         return frame
-    _require(facts, list(frame.columns), where)
-    frame = frame[_wanted(facts)].copy()
+    check_columns(facts, list(frame.columns), where)
+    frame = frame[wanted_columns(facts)].copy()
     for column in facts.columns:
         values = frame[column.name]
         if pd.api.types.is_numeric_dtype(values.dtype) or not (_is_number(column) or column.type == "boolean"):
@@ -137,40 +158,71 @@ def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:
     """The reader of pandas, with errors that quote nothing."""
-    error: DataError
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # more fields in a line than names
+        with _strict():
             return pd.read_csv(path, encoding="utf-8", index_col=False, **options)
-    except UnicodeDecodeError:
-        error = DataUnreadable(f"{path} is not UTF-8. Mend: save it as UTF-8, for example with `iconv -t UTF-8`.")
-    except pd.errors.EmptyDataError:
-        error = DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
-    except (pd.errors.ParserError, pd.errors.ParserWarning, OSError):
-        error = DataUnreadable(
+    except _FAULTS as problem:
+        error = _fault(path, problem)
+    raise error  # out here, so that pandas' own message, which quotes the file, is not chained to it
+
+
+def _csv_pieces(path: Path, **options: Any) -> Iterator[pd.DataFrame]:
+    """The same, piece by piece."""
+    reader: Iterator[pd.DataFrame] | None = None
+    while True:
+        try:
+            with _strict():
+                reader = reader or iter(pd.read_csv(path, encoding="utf-8", index_col=False, **options))
+                frame = next(reader)
+        except StopIteration:
+            return
+        except _FAULTS as problem:
+            error = _fault(path, problem)
+        else:
+            yield frame
+            continue
+        raise error
+
+
+@contextmanager
+def _strict() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # more fields in a line than names
+        yield
+
+
+_FAULTS = (ValueError, OSError, pd.errors.ParserWarning)  # the other errors of pandas are among these
+
+
+def _fault(path: Path, problem: Exception) -> DataError:
+    if isinstance(problem, UnicodeDecodeError):
+        return DataUnreadable(f"{path} is not UTF-8. Mend: save it as UTF-8, for example with `iconv -t UTF-8`.")
+    if isinstance(problem, pd.errors.EmptyDataError):
+        return DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
+    if isinstance(problem, pd.errors.ParserError | pd.errors.ParserWarning | OSError):
+        return DataUnreadable(
             f"{path} is not a table with commas between values and the same number of them in each line. Mend: quote "
             "texts that hold commas or line ends, and put the names of the columns into the first line."
         )
-    except ValueError:
-        error = _NotNumbers(f"{path} holds text where numbers belong. Mend: correct it, or declare it categorical.")
-    raise error
+    return _NotNumbers(f"{path} holds text where numbers belong. Mend: correct it, or declare it categorical.")
 
 
 class _NotNumbers(DataUnreadable):
     """A column that is to be read as numbers holds something else."""
 
 
-def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
+def check_columns(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
+    """Raises unless a source has the declared columns and no others."""
     if facts is None:
         return
-    for name in _wanted(facts):
+    for name in wanted_columns(facts):
         if name not in names:
             # The names that *are* there stay unsaid: without a header line they would be a record.
             what = "target" if name == facts.target else "row id" if name == facts.row_id else "declared"
             raise ColumnMissing(
                 f"{where} has no column {name!r} ({what}). Mend: name it in the first line, or correct the schema."
             )
-    undeclared = [str(name) for name in names if name not in _wanted(facts)]
+    undeclared = [str(name) for name in names if name not in wanted_columns(facts)]
     if undeclared:  # all declared names are there, so these are names too
         raise ColumnUndeclared(
             f"{where} has columns that the schema does not declare: {', '.join(map(repr, undeclared))}. "
@@ -178,7 +230,8 @@ def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None
         )
 
 
-def _wanted(facts: TableFacts) -> list[str]:
+def wanted_columns(facts: TableFacts) -> list[str]:
+    """The declared columns, and that of the row ids."""
     return [*(column.name for column in facts.columns), *([facts.row_id] if facts.row_id else [])]
 
 
@@ -189,4 +242,4 @@ def _is_number(column: Any) -> bool:
 
 
 def _text_columns(facts: TableFacts) -> set[str]:
-    return set(_wanted(facts)) - {column.name for column in facts.columns if _is_number(column)}
+    return set(wanted_columns(facts)) - {column.name for column in facts.columns if _is_number(column)}

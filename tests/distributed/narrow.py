@@ -1,0 +1,45 @@
+"""A run in little memory: `python -m tests.distributed.narrow FILE OUT whole|walked MEGABYTES`.
+
+The limit is set after the imports, on top of what they took: it is on the records, not on torch. `whole` reads the file into
+memory first, as the control that dies.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from gpate.methods import gpate as method
+from gpate.methods import walk
+from tests.distributed.rank import MATCH
+from tests.methods.small import IMAGES
+
+SETTINGS = {**MATCH, "matching.steps": 2}
+
+
+def data_now() -> int:
+    """Bytes of private writable memory, which is what RLIMIT_DATA counts."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmData")))
+
+
+def fit(data: object, labels: object, out: Path) -> None:
+    model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=5, device="cpu", settings=SETTINGS)
+    model.fit(data, labels, schema=IMAGES, out=out)
+
+
+if __name__ == "__main__":
+    path, out, how, room = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    method.new_key = lambda: bytes(32)
+    walk.HOLD = 1 << 20
+    pictures = np.random.default_rng(0).integers(0, 256, (3000, 8, 8), dtype=np.uint8)
+    fit(pictures, np.arange(3000) % 2, out.with_name(f"warm-{how}"))  # so that torch has its threads and pools
+    limit = data_now() + room * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if how == "whole":
+        np.load(path)["images"]
+    else:
+        fit(str(path), None, out)

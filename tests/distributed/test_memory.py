@@ -1,0 +1,38 @@
+"""Records that do not fit: a file four times larger than the memory there is for it goes through."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.distributed.launch import ROOT, environment
+
+_ROOM = 10
+"""Megabytes beside what the program had before it began."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: memory limits are its own")
+@pytest.mark.parametrize("compressed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_file_larger_than_the_memory_is_walked_through(tmp_path: Path, compressed: bool) -> None:
+    records, path = 640_000, tmp_path / "records.npz"
+    pictures = np.random.default_rng(0).integers(0, 256, (records, 8, 8), dtype=np.uint8)
+    labels = (np.arange(records) % 2).astype(np.uint8)
+    (np.savez_compressed if compressed else np.savez)(path, images=pictures, labels=labels)
+    assert path.stat().st_size > 4 * _ROOM * 10**6 * 0.95
+
+    def run(how: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tests.distributed.narrow", str(path), str(tmp_path / how), how, str(_ROOM)]
+        return subprocess.run(
+            command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+        )
+
+    walked = run("walked")
+    assert walked.returncode == 0, walked.stderr[-2000:]
+    assert (tmp_path / "walked" / "release" / "certificate.json").exists()
+    control = run("whole")  # the limit is one: what loads the file whole dies of it
+    assert control.returncode != 0
+    assert "MemoryError" in control.stderr
