@@ -16,7 +16,6 @@ the errors of the libraries below, which do, are not chained to them.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,8 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.datasets import DATASETS, Split, load
-from gpate.datasets.images import SUFFIXES, Limits, Shape, decode_all
+from gpate.datasets.images import SUFFIXES, Shape, decode_all
+from gpate.limits import Limits, plain_files
 from gpate.errors import (
     ColumnMissing,
     DataEmpty,
@@ -38,6 +38,7 @@ from gpate.errors import (
     OneClassOnly,
     SensitiveAccess,
 )
+from gpate.foreign import attempt
 from gpate.private.fingerprint import Content, image_content, row_id_content, table_content
 from gpate.private.tables import TableFacts, read_csv, read_parquet, typed
 
@@ -113,7 +114,7 @@ def read_source(
             over a file of the same name; write `./mnist` for the file.
         schema: the public facts. Without one a table is taken as it is, and an image folder is refused.
         split: for a benchmark set, which one.
-        limits: what images may unpack to.
+        limits: what a file may unpack to.
 
     Raises:
         DataError: one of its kinds, named after what is wrong.
@@ -132,7 +133,7 @@ def read_source(
     suffix = path.suffix.lower()
     if suffix in (".csv", ".parquet"):
         facts = _table_facts(schema)
-        frame = read_csv(path, facts) if suffix == ".csv" else read_parquet(path, facts)
+        frame = read_csv(path, facts, limits=limits) if suffix == ".csv" else read_parquet(path, facts, limits)
         return _table(typed(frame, facts, str(path)), facts, str(path))
     if suffix == ".npz":
         return _npz(path, _image_facts(schema), limits)
@@ -188,8 +189,12 @@ def _table(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> Private
     if len(frame) == 0:
         raise DataEmpty(f"{where} holds no record. Mend: check that it is the right one.")
     row_ids = None
-    if facts is not None and facts.target is not None and frame[facts.target].nunique(dropna=False) < 2:
-        raise _one_class(where)
+    if facts is not None and facts.target is not None:
+        kinds = attempt(lambda: frame[facts.target].nunique(dropna=False))
+        if kinds is None:
+            raise DataUnreadable(f"The target of {where} holds lists or other nested values. Mend: one value per cell.")
+        if kinds < 2:
+            raise _one_class(where)
     if facts is not None and facts.row_id is not None:
         row_ids = frame[facts.row_id].to_numpy()
         frame = frame.drop(columns=facts.row_id)
@@ -197,17 +202,9 @@ def _table(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> Private
 
 
 def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords:
-    arrays: dict[str, NDArray[Any]] | None = None
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:  # sizes as the directory states them; reading stops there
-            limits.check_total(sum(item.file_size for item in archive.infolist()))
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
-        except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile):
-            arrays = None
-    elif path.stat().st_size == 0:
+    if path.stat().st_size == 0:
         raise DataEmpty(f"{path} is empty. Mend: write it anew.")
+    arrays = None if limits.check_archive(path) is None else attempt(lambda: _arrays(path))
     if arrays is None:
         raise DataUnreadable(f"{path} is not an .npz file of plain arrays. Mend: write it with numpy.savez.")
     images, labels, row_ids = (
@@ -225,13 +222,24 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
     return from_arrays(images, chosen, schema=facts, row_ids=row_ids if declared else None, where=str(path))
 
 
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # numpy gives bytes that are no array as bytes
+        raise TypeError
+    return arrays
+
+
 def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords:
     if facts is None:
         raise InvalidValue(
             "schema", None, "given for a folder of images", "It declares height, width, channels and classes."
         )
     shape, listing = _shape(facts), path / "labels.csv"
-    files, labels, row_ids = _listed(path, listing, facts) if listing.exists() else _walked(path, facts)
+    if os.path.lexists(listing):
+        files, labels, row_ids = _listed(path, *plain_files([listing], path), facts, limits)
+    else:
+        files, labels, row_ids = _walked(path, facts)
     if not files:
         raise DataEmpty(f"{path} holds no image ({', '.join(sorted(SUFFIXES))}). Mend: check that it is the right one.")
     size = (len(files), *shape.of_array)
@@ -248,7 +256,8 @@ def _walked(path: Path, facts: ImageFacts) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if facts.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {facts.row_id!r}. Mend: add it, or drop row_id.")
-    files = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = plain_files(found, path)
     if not facts.classes:
         return files, None, None
     if any(file.parent == path for file in files):
@@ -259,16 +268,14 @@ def _walked(path: Path, facts: ImageFacts) -> _Listing:
     return files, np.array([file.relative_to(path).parts[0] for file in files]), None
 
 
-def _listed(path: Path, listing: Path, facts: ImageFacts) -> _Listing:
+def _listed(path: Path, listing: Path, facts: ImageFacts, limits: Limits) -> _Listing:
     """The images that labels.csv names."""
-    table = read_csv(listing, None, text=True)
+    table = read_csv(listing, None, text=True, limits=limits)
     wanted = ["file", *(["label"] if facts.classes else []), *([facts.row_id] if facts.row_id else [])]
     for name in wanted:
         if name not in table.columns:
             raise ColumnMissing(f"{listing} has no column {name!r}. Mend: it needs the columns {', '.join(wanted)}.")
-    files, root = [path / str(name) for name in table["file"]], path.resolve()
-    if any(not file.resolve().is_relative_to(root) or not file.is_file() for file in files):
-        raise DataNotFound(f"{listing} names a file that is not in {path}. Mend: paths relative to that folder.")
+    files = plain_files((path / str(name) for name in table["file"]), path)
     labels = table["label"].to_numpy(dtype=object) if facts.classes else None
     return files, labels, table[facts.row_id].to_numpy() if facts.row_id else None
 

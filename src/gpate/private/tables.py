@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
-import pyarrow.parquet  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.errors import ColumnMissing, ColumnUndeclared, DataEmpty, DataError, DataUnreadable
+from gpate.foreign import attempt
+from gpate.limits import Limits
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """How a missing number may be written in a .csv file; a missing text is an empty cell."""
@@ -39,16 +40,18 @@ class TableFacts(Protocol):
     def row_id(self) -> str | None: ...  # noqa: D102
 
 
-def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.DataFrame:
+def read_csv(path: Path, facts: TableFacts | None, *, limits: Limits, text: bool = False) -> pd.DataFrame:
     """A UTF-8 file with commas and one line of names.
 
     Args:
         path: the file.
         facts: the schema; it must name every column.
+        limits: of the file and of its lines.
         text: without a schema, read every column as text.
     """
+    limits.check_text(path)
     names = list(_csv(path, nrows=0, dtype=str).columns)
-    _require(facts, names, str(path))
+    _require(facts, names, str(path), quote=False)  # where the first line does not end, these may be values
     if facts is None:
         return _csv(path, dtype=str) if text else _guessed(path)
     texts = _text_columns(facts)
@@ -76,22 +79,18 @@ def _guessed(path: Path) -> pd.DataFrame:
     return _csv(path, dtype={name: plain.get(name, str) for name in frame.columns}, **_EXACT)
 
 
-def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
-    """A parquet file, with the columns that the schema names."""
-    frame = names = None
-    try:
-        names = pyarrow.parquet.read_schema(path).names
-    except (OSError, ValueError):  # pyarrow's errors are among these
-        if path.stat().st_size == 0:
-            names = []
+def read_parquet(path: Path, facts: TableFacts | None, limits: Limits) -> pd.DataFrame:
+    """A parquet file, with the columns that the schema names. What pandas noted in it about types is not read."""
+    if path.stat().st_size == 0:
+        raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
+    frame, file = None, limits.open_parquet(path)
+    names = None if file is None else attempt(lambda: list(file.schema_arrow.names))
     if names == []:
         raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
     if names is not None:
         _require(facts, names, str(path))
-        try:
-            frame = pd.read_parquet(path, columns=None if facts is None else _wanted(facts))
-        except (OSError, ValueError):
-            frame = None
+        wanted = None if facts is None else _wanted(facts)
+        frame = attempt(lambda: file.read(columns=wanted).to_pandas(ignore_metadata=True))
     if frame is None:
         raise DataUnreadable(f"{path} is not a parquet file, or is cut short. Mend: write it anew.")
     return frame
@@ -137,6 +136,14 @@ def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:
     """The reader of pandas, with errors that quote nothing."""
+    frame = attempt(lambda: _csv_or_named(path, **options))
+    if frame is None:
+        raise DataUnreadable(f"{path} cannot be read as a table. Mend: write it anew.")
+    return frame
+
+
+def _csv_or_named(path: Path, **options: Any) -> pd.DataFrame:
+    """As `_csv`, with names for the errors that have been met."""
     error: DataError
     try:
         with warnings.catch_warnings():
@@ -160,21 +167,25 @@ class _NotNumbers(DataUnreadable):
     """A column that is to be read as numbers holds something else."""
 
 
-def _require(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
+def _require(facts: TableFacts | None, names: Sequence[Any], where: str, *, quote: bool = True) -> None:
     if facts is None:
         return
-    for name in _wanted(facts):
-        if name not in names:
+    declared, there = dict.fromkeys(_wanted(facts)), set(map(str, names))
+    for name in declared:
+        if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.
             what = "target" if name == facts.target else "row id" if name == facts.row_id else "declared"
             raise ColumnMissing(
                 f"{where} has no column {name!r} ({what}). Mend: name it in the first line, or correct the schema."
             )
-    undeclared = [str(name) for name in names if name not in _wanted(facts)]
-    if undeclared:  # all declared names are there, so these are names too
+    if len(there) < len(names):
+        raise DataUnreadable(f"Two columns of {where} have the same name. Mend: give each column its own.")
+    undeclared = [str(name) for name in names if str(name) not in declared]
+    if undeclared:
+        listed = f": {', '.join(map(repr, undeclared))}" if quote else ""
         raise ColumnUndeclared(
-            f"{where} has columns that the schema does not declare: {', '.join(map(repr, undeclared))}. "
-            "Mend: declare them, or leave them out of the data."
+            f"{where} has columns that the schema does not declare{listed}. "
+            "Mend: declare them, or leave them out of the data; the first line must hold names only, and end."
         )
 
 
