@@ -11,7 +11,6 @@ import reprlib
 import sys
 from typing import Any
 
-
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel = 4
 _SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = _SHOWN.maxset = 30

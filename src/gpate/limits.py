@@ -96,7 +96,7 @@ class Limits:
                         "Limits(line_bytes=...)."
                     )
 
-    def open_parquet(self, path: Path) -> Any | None:
+    def open_parquet(self, path: Path) -> Any:
         """A `pyarrow.parquet.ParquetFile`; None if it is none.
 
         Raises:

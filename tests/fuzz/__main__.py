@@ -21,7 +21,10 @@ def main() -> int:
     for name in TARGETS if asked.target == "all" else [asked.target]:
         outcome = run(TARGETS[name], cases=asked.cases, seed=asked.seed, start=asked.start)
         ends = ", ".join(f"{count} {end}" for end, count in outcome.ends.most_common())
-        print(f"{name}: {outcome.cases} cases in {outcome.seconds:.0f} s, {len(outcome.faults)} faults; {ends}", flush=True)
+        print(
+            f"{name}: {outcome.cases} cases in {outcome.seconds:.0f} s, {len(outcome.faults)} faults; {ends}",
+            flush=True,
+        )
         for number, fault in outcome.faults:
             print(f"  case {number}: {fault}")
         for message in sorted(outcome.messages) if asked.messages else []:

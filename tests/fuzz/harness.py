@@ -129,7 +129,11 @@ def _watch(child: int, pipe: Connection, outcome: Outcome, place: mmap) -> str:
         elif time.monotonic() - since > STALLED:
             os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return "" if over else f"the process ended: {signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else status}"
+    return (
+        ""
+        if over
+        else f"the process ended: {signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else status}"
+    )
 
 
 def _work(target: Target, seed: int, numbers: range, place: mmap, pipe: Connection) -> NoReturn:

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from gpate.limits import Limits
 from gpate.errors import SchemaError
+from gpate.limits import Limits
 from gpate.private.fingerprint import hash_rows
 from gpate.private.sources import read_source
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -271,7 +271,16 @@ def _images(folder: Path) -> Make:
 
 def _listing(rng: Random, folder: Path, suffix: str) -> None:
     rows = ["file,label,person", "dog/Zebedee-1.png,dog,Quixote-1", f"cat/771100.{suffix},cat,Quixote-2"]
-    places = ("../outside/Zebedee.png", "/etc/passwd", "dog/../../outside/Zebedee.png", "dog", ".", "", "dog/\0.png", "~")
+    places = (
+        "../outside/Zebedee.png",
+        "/etc/passwd",
+        "dog/../../outside/Zebedee.png",
+        "dog",
+        ".",
+        "",
+        "dog/\0.png",
+        "~",
+    )
     if rng.random() < 0.5:
         rows.append(f"{rng.choice(places)},cat,Quixote-3")
     text = "\n".join(rows).encode() + b"\n"
@@ -320,7 +329,18 @@ def _npz(folder: Path) -> Make:
         _packed(np.savez, images=np.array([_Bait()] * 9, dtype=object), labels=labels),
     ]
     bait = _pickle_bytes()
-    descrs = ("'|u1'", "'|O'", "'<i8'", "'|V0'", "'|S0'", "'<U1000000'", "[('a', '|O')]", "'<M8[ns]'", "'|u1' * 9", "b''")
+    descrs = (
+        "'|u1'",
+        "'|O'",
+        "'<i8'",
+        "'|V0'",
+        "'|S0'",
+        "'<U1000000'",
+        "[('a', '|O')]",
+        "'<M8[ns]'",
+        "'|u1' * 9",
+        "b''",
+    )
     shapes = ("(9, 8, 8)", "(9,)", "()", "(-1, 8, 8)", "(99999999999, 8, 8)", "(9, 8)", "(0, 8, 8)", f"({'9' * 30},)")
     members = ("images.npy", "labels.npy", "ids.npy", "images", "../images.npy", "/etc/x.npy", "x.npy", "y", "row_ids")
     schemas = (IMAGES, COLOUR, WITH_NAMES, None)

@@ -44,7 +44,22 @@ _TABLE = Schema.from_dict(
 )
 _IMAGES = ImageSchema(height=8, width=8, classes=("cat", "../../dog"))
 _NAMES = ("kind", "classes", "width", "height", "channels", "latent", "softmax", "network", "maps", "columns", "count")
-_WORDS = (b"[", b"{", b"null", b"NaN", b"1e999", b'"', b"-", b"9" * 400, b"\\ud800", b"\xff", b"\0", b'"a":', b"F64", b"\n")
+_WORDS = (
+    b"[",
+    b"{",
+    b"null",
+    b"NaN",
+    b"1e999",
+    b'"',
+    b"-",
+    b"9" * 400,
+    b"\\ud800",
+    b"\xff",
+    b"\0",
+    b'"a":',
+    b"F64",
+    b"\n",
+)
 """And the words of safetensors: F64 and its kin."""
 
 
@@ -108,7 +123,9 @@ def _injured(name: str, data: bytes, rng: Random, originals: list[dict[str, byte
 
 
 def _json(tree: Any) -> bytes:
-    return (json.dumps(files.plain(tree), indent=2, ensure_ascii=False, default=str) + "\n").encode("utf-8", "surrogatepass")
+    return (json.dumps(files.plain(tree), indent=2, ensure_ascii=False, default=str) + "\n").encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _injured_weights(data: bytes, rng: Random) -> bytes:
@@ -117,7 +134,9 @@ def _injured_weights(data: bytes, rng: Random) -> bytes:
     header, body = data[8 : 8 + size], data[8 + size :]
     kind = rng.random()
     if kind < 0.5:
-        header = json.dumps(mutated_tree(json.loads(header), rng, ("dtype", "shape", "data_offsets")), default=str).encode()
+        header = json.dumps(
+            mutated_tree(json.loads(header), rng, ("dtype", "shape", "data_offsets")), default=str
+        ).encode()
     elif kind < 0.7:
         numbers = bytearray(body)
         for _ in range(rng.randrange(1, 20)):

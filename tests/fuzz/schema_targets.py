@@ -39,12 +39,59 @@ _OTHERS = Schema.from_dict(
     }
 )
 _WORDS = (
-    *(b"!!python/object/apply:os.system ['true']", b"!!python/name:os.system", b"!!int ", b"!!timestamp x", b"!!bool x"),
+    *(
+        b"!!python/object/apply:os.system ['true']",
+        b"!!python/name:os.system",
+        b"!!int ",
+        b"!!timestamp x",
+        b"!!bool x",
+    ),
     *(b"&a [*a]", b"*a", b"&a ", b"<<: *a", b"!!binary x", b"!!set {a}", b"!!float x", b"? ", b"- ", b": ", b"[", b"{"),
-    *(b"]", b"}", b"'", b'"', b"|\n", b">\n", b"\t", b"---\n", b"...\n", b"%YAML 9.9\n", b"#", b"2001-99-99", b"1_0:99"),
-    *(b"0x", b"0b2", b"9" * 5000, b".inf", b".nan", b"~", b"null", b"=", b"\\ud800", b"\xff", b"\0", b"\xe2\x80\xa8", b"@"),
+    *(
+        b"]",
+        b"}",
+        b"'",
+        b'"',
+        b"|\n",
+        b">\n",
+        b"\t",
+        b"---\n",
+        b"...\n",
+        b"%YAML 9.9\n",
+        b"#",
+        b"2001-99-99",
+        b"1_0:99",
+    ),
+    *(
+        b"0x",
+        b"0b2",
+        b"9" * 5000,
+        b".inf",
+        b".nan",
+        b"~",
+        b"null",
+        b"=",
+        b"\\ud800",
+        b"\xff",
+        b"\0",
+        b"\xe2\x80\xa8",
+        b"@",
+    ),
 )
-_NAMES = ("type", "bounds", "categories", "other", "missing", "scale", "unit", "kind", "target", "row_id", "columns", "age")
+_NAMES = (
+    "type",
+    "bounds",
+    "categories",
+    "other",
+    "missing",
+    "scale",
+    "unit",
+    "kind",
+    "target",
+    "row_id",
+    "columns",
+    "age",
+)
 
 
 def _laughs(rng: Random) -> bytes:

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from gpate.datasets.files import cache_folder, data_folder, find, not_found, written_whole
 from gpate.datasets.images import Shape, centre_square, decode_all
-from gpate.limits import Limits
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
 from gpate.foreign import attempt
+from gpate.limits import Limits
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from gpate.datasets import DATASETS, Split, load
 from gpate.datasets.images import SUFFIXES, Shape, decode_all
-from gpate.limits import Limits, plain_files
 from gpate.errors import (
     ColumnMissing,
     DataEmpty,
@@ -39,6 +38,7 @@ from gpate.errors import (
     SensitiveAccess,
 )
 from gpate.foreign import attempt
+from gpate.limits import Limits, plain_files
 from gpate.private.fingerprint import Content, image_content, row_id_content, table_content
 from gpate.private.tables import TableFacts, read_csv, read_parquet, typed
 
@@ -225,7 +225,9 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     with np.load(path, allow_pickle=False) as file:
         arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # numpy gives bytes that are no array as bytes
+    if not all(
+        isinstance(array, np.ndarray) for array in arrays.values()
+    ):  # numpy gives bytes that are no array as bytes
         raise TypeError
     return arrays
 
@@ -237,7 +239,8 @@ def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateReco
         )
     shape, listing = _shape(facts), path / "labels.csv"
     if os.path.lexists(listing):
-        files, labels, row_ids = _listed(path, *plain_files([listing], path), facts, limits)
+        plain_files([listing], path)
+        files, labels, row_ids = _listed(path, listing, facts, limits)
     else:
         files, labels, row_ids = _walked(path, facts)
     if not files:

@@ -72,7 +72,9 @@ class Config:
         except GpateError as problem:
             raise ReleaseCorrupt(f"{files.CONFIG} does not describe a generator: {problem}") from problem
         if config is None:
-            raise ReleaseCorrupt(f"{files.CONFIG} does not describe a generator: an entry is missing, or of another type.")
+            raise ReleaseCorrupt(
+                f"{files.CONFIG} does not describe a generator: an entry is missing, or of another type."
+            )
         return config
 
 

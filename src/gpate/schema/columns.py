@@ -286,7 +286,9 @@ def _build(cls: type[Column], name: str, fields: dict[str, Any]) -> Column:
     declared = {f.name: f for f in dataclasses.fields(cls) if f.name != "name"}
     unknown = [key for key in fields if key not in declared]
     if unknown:
-        raise SchemaError(f"Column {shown(name)} ({cls.type}) has unknown entries {shown(unknown)}; it may have {list(declared)}.")
+        raise SchemaError(
+            f"Column {shown(name)} ({cls.type}) has unknown entries {shown(unknown)}; it may have {list(declared)}."
+        )
     absent = [key for key, f in declared.items() if f.default is dataclasses.MISSING and key not in fields]
     if absent:
         raise SchemaError(
