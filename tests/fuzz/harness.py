@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 from gpate.errors import GpateError
 
-SECONDS = 5.0
+SECONDS = 20.0
 MEMORY = 2**32
 STALLED = 60.0
 """Seconds after which a process that no signal reaches is killed."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from gpate.accounting import parse_ledger
+from gpate.accounting import Budget, PoissonSampledGaussian, parse_ledger, tally
 from gpate.accounting.ledger import _GENESIS, _chain, _line
 from gpate.errors import (
     ColumnUndeclared,
@@ -28,6 +28,7 @@ from gpate.errors import (
     DataUnreadable,
     InvalidValue,
     LedgerCorrupt,
+    NotComputable,
     ReleaseCorrupt,
     SchemaError,
     shown,
@@ -327,6 +328,14 @@ def test_ledgers_whose_chain_holds_and_whose_numbers_are_absurd() -> None:
         parse_ledger(chained({**header, "budget": {"epsilon": 10**400, "delta": 1e-5}}), source="ledger")
     with pytest.raises(LedgerCorrupt):  # once RecursionError
         parse_ledger(chained(header, b'{"event":' + b"[" * 100_000), source="ledger")
+
+
+def test_ledgers_that_would_keep_a_reader_busy_for_hours() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    for fields in ({"count": 10**18, "noise_multiplier": 2.0}, {"count": 2, "noise_multiplier": 1e-9}):
+        event = PoissonSampledGaussian(sampling_probability=1e-9, **fields)
+        with pytest.raises(NotComputable, match="beyond"):
+            budget.spend(tally([event]))
 
 
 def test_configs_and_certificates_of_absurd_numbers(tmp_path: Path) -> None:
