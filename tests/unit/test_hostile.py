@@ -198,6 +198,26 @@ def test_what_pandas_noted_in_a_parquet_file_is_not_trusted(notes: Any, tmp_path
     assert read_source(tmp_path / "a.parquet", AGES).records["age"].tolist() == [5, 6]  # once KeyError, AttributeError
 
 
+def test_texts_that_are_no_texts_and_truths_that_are_lists(tmp_path: Path) -> None:
+    schema = Schema.from_dict(
+        {
+            "kind": "table",
+            "row_id": "id",
+            "columns": {"a": {"type": "categorical", "categories": ["x"], "other": "x"}, "b": {"type": "boolean"}},
+        }
+    )
+    broken = pa.array([b"ok", b"Zebedee\xff"]).view(pa.string())  # once UnicodeDecodeError, with the value in it
+    for table in (
+        pa.table({"id": broken, "a": ["x", "y"], "b": [True, False]}),
+        pa.table({"id": ["1", "2"], "a": broken, "b": [True, False]}),
+        pa.table({"id": ["1", "2"], "a": ["x", "y"], "b": pa.array([[1], [1, 2]])}),  # once ValueError
+    ):
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(DataUnreadable) as caught:
+            read_source(tmp_path / "a.parquet", schema)
+        assert "Zebedee" not in str(caught.value)
+
+
 def test_columns_that_appear_twice_in_a_file_or_a_frame(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"]), tmp_path / "a.parquet")
     for source in (tmp_path / "a.parquet", pd.DataFrame([[1, 2]], columns=["age", "age"])):

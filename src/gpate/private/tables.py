@@ -90,10 +90,16 @@ def read_parquet(path: Path, facts: TableFacts | None, limits: Limits) -> pd.Dat
     if names is not None:
         _require(facts, names, str(path))
         wanted = None if facts is None else _wanted(facts)
-        frame = attempt(lambda: file.read(columns=wanted).to_pandas(ignore_metadata=True))
+        frame = attempt(lambda: _valid(file.read(columns=wanted)).to_pandas(ignore_metadata=True))
     if frame is None:
         raise DataUnreadable(f"{path} is not a parquet file, or is cut short. Mend: write it anew.")
     return frame
+
+
+def _valid(table: Any) -> Any:
+    """A table whose texts are texts: pyarrow reads bytes that are no UTF-8 as text, and fails when they are looked at."""
+    table.validate(full=True)
+    return table
 
 
 def typed(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> pd.DataFrame:
@@ -126,7 +132,8 @@ def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
     """Each value by itself as a number, NaN where it is missing; None if one of them is no number."""
     cells = values.to_numpy(dtype=object, na_value=np.nan)
     if truth:
-        cells = np.array([_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells])
+        said = (_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells)
+        cells = np.fromiter(said, dtype=object, count=len(cells))  # np.array would look into cells that are lists
     try:
         numbers = cells.astype(np.float64)  # Python's own float(): rounds correctly, whatever the other values are
     except (ValueError, TypeError):

@@ -66,13 +66,19 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
 
     def table() -> Any:
         if path.suffix in (".parquet", ".pq"):
-            return Limits().open_parquet(path).read(columns=list(names)).to_pandas(ignore_metadata=True)
+            return _whole_table(path, names)
         Limits().check_text(path)
         return pd.read_csv(path, usecols=list(names), low_memory=False)
 
     if (frame := attempt(table)) is None:  # pandas' own words quote lines
         raise SchemaError(f"{path} cannot be read to its end as a table. Mend: write it anew.")
     return frame
+
+
+def _whole_table(path: Path, names: Sequence[str]) -> Any:
+    table = Limits().open_parquet(path).read(columns=list(names))
+    table.validate(full=True)  # texts that are no UTF-8 would fail later, and be quoted
+    return table.to_pandas(ignore_metadata=True)
 
 
 def _guess(name: str, kind: str) -> str:
