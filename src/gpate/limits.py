@@ -6,7 +6,9 @@ and held against the limits; what it then really holds cannot be more, because r
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from gpate.foreign import attempt
 
 _SMALL = 2**28
 _CHUNK = 2**20
+_MOST_REPEATED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +31,21 @@ class Limits:
         image_pixels: of one picture.
         total_bytes: of all pictures, arrays or cells together, unpacked.
         line_bytes: of one line of a text file.
+        columns: of a table in a text file.
         ratio: of an archive's content to its own size, once the content is more than 256 MiB.
     """
 
     image_pixels: int = 2**24
     total_bytes: int = 2**35
     line_bytes: int = 2**24
+    columns: int = 10_000
     ratio: int = 256
 
     def __post_init__(self) -> None:
         require_count("image_pixels", self.image_pixels, 1)
         require_count("total_bytes", self.total_bytes, 1)
         require_count("line_bytes", self.line_bytes, 1)
+        require_count("columns", self.columns, 1)
         require_count("ratio", self.ratio, 1)
 
     @property
@@ -80,6 +86,7 @@ class Limits:
     def check_text(self, path: Path) -> None:
         """Raises DataTooLarge for a text file, packed with gzip or not, that is too large, or has a line that is."""
         packed, total = path.suffix == ".gz", 0
+        self._check_names(path)
         if not packed:
             self.check_total(path.stat().st_size)
             if path.stat().st_size <= self.line_bytes:
@@ -96,6 +103,18 @@ class Limits:
                         "Limits(line_bytes=...)."
                     )
 
+    def _check_names(self, path: Path) -> None:
+        """What pandas takes seconds for: a few kilobytes of commas, or of the same name again and again."""
+        names = attempt(lambda: _first_line(path)) or []  # a file that is none will be refused by its reader
+        if len(names) > self.columns:
+            raise DataTooLarge(
+                f"The first line of {path} has more names, or longer ones, than Limits(columns=...) allows. Mend: see that it "
+                "ends, and holds the names of the columns."
+            )
+        named = [name for name in names if name]
+        if len(named) - len(set(named)) > _MOST_REPEATED:
+            raise DataUnreadable(f"Many columns of {path} have the same name. Mend: give each column its own.")
+
     def open_parquet(self, path: Path) -> Any:
         """A `pyarrow.parquet.ParquetFile`; None if it is none.
 
@@ -110,6 +129,18 @@ class Limits:
             return None
         self.check_total(stated)
         return file
+
+
+def _first_line(path: Path) -> list[str]:
+    """The names of a table's columns; of a line that is too long for names, the empty text a million times."""
+    with (
+        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
+        io.TextIOWrapper(file, "utf-8", errors="replace", newline="") as text,  # type: ignore[arg-type]
+    ):
+        try:
+            return next(csv.reader(text), [])
+        except csv.Error:
+            return [""] * 2**20
 
 
 def _parquet_bytes(facts: Any) -> int:

@@ -62,10 +62,12 @@ def _command(words: list[str]) -> None:
     """As the shell would, but for the seconds that another process takes to start."""
     from gpate.cli import main
 
+    code: object = None
     try:
         main(words[1:])
     except SystemExit as end:
-        assert not end.code, f"{shlex.join(words)} ended with code {end.code}"
+        code = end.code
+    assert not code, f"{shlex.join(words)} ended with code {code}"
 
 
 if __name__ == "__main__":

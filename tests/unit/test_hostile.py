@@ -160,6 +160,21 @@ def test_lines_and_files_without_end(tmp_path: Path) -> None:
     Limits(line_bytes=2**20).check_text(path)
 
 
+def test_a_few_bytes_of_commas_are_not_seconds_of_work(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    for header in ("age" + "," * 200_000, '"' + "a\n" * 200_000):
+        path.write_text(header + "\n1\n")
+        started = time.monotonic()
+        with pytest.raises(DataTooLarge, match="first line"):
+            read_source(path, AGES)
+        with pytest.raises(DataTooLarge, match="first line"):
+            column_types(path)
+        assert time.monotonic() - started < 3
+    path.write_text(",".join(["age"] * 5000) + "\n1\n")  # pandas gives each a name of its own, one by one
+    with pytest.raises(DataUnreadable, match="same name"):
+        read_source(path, None)
+
+
 def test_drafts_of_broken_files(tmp_path: Path) -> None:
     whole = gzip.compress(b"age,job\n1,a\n" * 50)
     for data in (whole[:-20], whole[:30] + b"\xff" * 8 + whole[38:]):  # once EOFError and zlib.error
