@@ -326,6 +326,20 @@ def test_archives_that_are_none(tmp_path: Path) -> None:
         assert name
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labels": np.array(3)},  # once TypeError: no length
+        {"ids": np.zeros((2, 8))},  # once ValueError of pandas
+        {"ids": np.zeros(2, dtype=[("a", "i4")])},  # once TypeError of numpy
+    ],
+)
+def test_labels_and_row_ids_that_are_no_lists(more: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), dtype=np.uint8), **more)
+    with pytest.raises(DataUnreadable):
+        read_source(tmp_path / "a.npz", None)
+
+
 def test_archives_of_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.array([{1}, {2}], dtype=object))
     with pytest.raises(DataUnreadable):

@@ -16,6 +16,7 @@ the errors of the libraries below, which do, are not chained to them.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,8 +173,10 @@ def from_arrays(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
             "channel(s), as declared. Mend: resize them, or declare the size they have."
         )
-    if any(part is not None and len(part) != len(images) for part in (labels, row_ids)):
+    if any(part is not None and np.shape(part)[:1] != images.shape[:1] for part in (labels, row_ids)):
         raise DataUnreadable(f"{where} has more or fewer labels or row ids than images. Mend: one for each image.")
+    if row_ids is not None and (np.ndim(row_ids) != 1 or np.asarray(row_ids).dtype.kind not in "iufUSO"):
+        raise DataUnreadable(f"{where} must hold row ids as one number or text for each image. Mend: one plain list.")
     numbers = None if labels is None else _class_numbers(np.asarray(labels), schema, where)
     return PrivateRecords(kind="image", records=images, labels=numbers, row_ids=row_ids)
 
@@ -223,7 +226,8 @@ def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as file:
+    with warnings.catch_warnings(), np.load(path, allow_pickle=False) as file:
+        warnings.simplefilter("ignore")  # Python's own about an array's header, which it quotes
         arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
     if not all(
         isinstance(array, np.ndarray) for array in arrays.values()
