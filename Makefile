@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow lint types contracts format bench clean
+.PHONY: help setup demo test test-slow lint types contracts format bench fuzz clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -26,6 +26,9 @@ test: $(STAMP) lint ## lint, types, import contracts and all tests that take les
 
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+fuzz: $(STAMP) ## hostile input, 100,000 cases of each kind: an hour on one core; CASES=1000 for a short one
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz all --cases $(or $(CASES),100000)
 
 lint: $(STAMP) contracts types ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -7,7 +7,22 @@ has already been released.
 from __future__ import annotations
 
 import math
+import reprlib
+import sys
 from typing import Any
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel = 4
+_SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = _SHOWN.maxset = 30
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 300
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: cut short, for it may be a megabyte, or one that a few aliases make of a line."""
+    try:
+        return _SHOWN.repr(value)
+    except ValueError:  # Python refuses to write out a whole number of more than 4300 digits
+        return f"<{type(value).__name__} too long to show>"
 
 
 class GpateError(Exception):
@@ -18,7 +33,7 @@ class InvalidValue(GpateError, ValueError):
     """A setting is outside what it may be."""
 
     def __init__(self, name: str, value: object, rule: str, mend: str = "") -> None:
-        super().__init__(f"{name} must be {rule}. Got {value!r}." + (f" {mend}" if mend else ""))
+        super().__init__(f"{name} must be {rule}. Got {shown(value)}." + (f" {mend}" if mend else ""))
         self.name, self.value, self.rule = name, value, rule
 
 
@@ -84,9 +99,14 @@ class LedgerMismatch(LedgerError):
     """A run was resumed with another budget, or other noise, than its ledger was opened with."""
 
 
+def _too_large(value: float) -> bool:
+    """Whether it is a whole number beyond all floats."""
+    return isinstance(value, int) and value > sys.float_info.max
+
+
 def require_positive(name: str, value: float, mend: str = "") -> float:
     """Returns `value` as a float if it is finite and > 0."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
         raise InvalidValue(name, value, "a finite number > 0", mend)
     return float(value)
 
@@ -107,7 +127,7 @@ def require_probability(name: str, value: float, mend: str = "") -> float:
 
 def require_epsilon(value: float) -> float:
     """Returns `value` as a float if it is > 0; infinity is allowed and means no privacy."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value <= 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= math.inf or _too_large(value):
         raise InvalidValue("epsilon", value, "> 0", "Small budgets such as 0.2 are fine; none at all is not.")
     return float(value)
 

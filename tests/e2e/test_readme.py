@@ -7,38 +7,21 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.e2e.blocks import ROOT, blocks, commands, run_blocks
+
 README = (ROOT / "README.md").read_text()
 SECTIONS = {text.splitlines()[0]: text for text in re.split(r"^## ", README, flags=re.MULTILINE)[1:]}
-BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
 
 
-def commands(block: str) -> list[list[str]]:
-    return [shlex.split(line, comments=True) for line in block.splitlines() if line.startswith("gpate ")]
-
-
-def execute(arguments: list[str], folder: Path) -> str:
-    run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, timeout=120)
-    assert run.returncode == 0, run.stderr
-    return run.stdout + run.stderr
-
-
-@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if BLOCK.search(text)])
+@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if blocks(text)])
 def test_section(section: str, tmp_path: Path) -> None:
-    for language, block in BLOCK.findall(SECTIONS[section]):
-        if language == "yaml":
-            (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
-        elif language == "python":
-            execute(["-c", block], tmp_path)
-        else:
-            for command in commands(block):
-                assert execute(["-m", *command], tmp_path)
+    found = blocks(SECTIONS[section])
+    assert all(why is None for _, _, why in found), "all of the README is run"
+    run_blocks([(language, body) for language, body, _ in found], tmp_path)
 
 
 def test_make_targets_exist() -> None:
@@ -54,6 +37,6 @@ def test_files_it_points_to_exist() -> None:
 
 
 def test_the_figure_in_the_text_is_what_the_command_prints(tmp_path: Path) -> None:
-    command = next(c for _, block in BLOCK.findall(README) for c in commands(block) if "gnmax" in c)
-    assert "0.74158" in execute(["-m", *command], tmp_path)
+    command = next(c for _, body, _ in blocks(README) for c in commands(body) if "gnmax" in c)
+    assert "0.74158" in run_blocks([("", shlex.join(command))], tmp_path)
     assert "0.7416" in README

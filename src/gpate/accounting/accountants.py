@@ -182,6 +182,11 @@ class PLDAccountant(Accountant):
         return lambda epsilon: float(total.get_delta_for_epsilon(epsilon))
 
 
+_MOST_COMPOSED, _LEAST_NOISE = 10**7, 0.05
+"""Work and memory of a loss distribution grow with the number of executions and with 1 / noise^2. No run that was meant to be
+private is beyond these, and a ledger from a stranger must not keep its reader busy for hours."""
+
+
 @lru_cache(maxsize=4)
 def _composed(spent: tuple[tuple[Event, int], ...]) -> Any:
     """Seconds of work for sampled events, and asked for again when a run ends: by its display, its release and its reader."""
@@ -194,6 +199,11 @@ def _loss_distribution(event: Event, count: int) -> Any:
 
     if event.mu is not None:
         return pld.from_gaussian_mechanism(1.0 / (event.mu * math.sqrt(count)))
+    if count > _MOST_COMPOSED or (isinstance(event, PoissonSampledGaussian) and event.noise_multiplier < _LEAST_NOISE):
+        raise NotComputable(
+            f"{event} is beyond what is composed: at most {_MOST_COMPOSED:,} executions, each with a noise multiplier of at least "
+            f"{_LEAST_NOISE:g}."
+        )
     if isinstance(event, PoissonSampledGaussian):
         q = event.sampling_probability
         return pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=q).self_compose(count)

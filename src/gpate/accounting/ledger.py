@@ -128,13 +128,17 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
         LedgerVersion: the file comes from a newer gpate.
     """
     path = Path(path)
-    raw = path.read_bytes()
+    return parse_ledger(path.read_bytes(), source=str(path), head=head)
+
+
+def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> LedgerContents:
+    """As `read_ledger`, of a file's bytes; `source` names it in errors."""
     whole = raw.rfind(b"\n") + 1
     torn = whole < len(raw)
     lines = raw[:whole].splitlines()
     if not lines:
         raise LedgerCorrupt(
-            f"{path} holds no whole line, so nothing was released on it. Mend: remove it and start anew."
+            f"{source} holds no whole line, so nothing was released on it. Mend: remove it and start anew."
         )
     chain, header, sealed = _GENESIS, None, False
     chains: list[str] = []
@@ -147,25 +151,25 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
         chains.append(chain)
         if not line.startswith(_OPENING) or stated != chain.encode() or line[start : start + 2] != b'",' or sealed:
             raise LedgerCorrupt(
-                f"{path}, line {number + 1}: it does not follow from the line before. The file was edited, or lines were removed "
+                f"{source}, line {number + 1}: it does not follow from the line before. The file was edited, or lines were removed "
                 "or added. Mend: restore it from the run folder's backup; a release whose ledger does not hold must not be trusted."
             )
         try:
             if header is None:
-                header = _header(path, json.loads(body))
+                header = _header(source, json.loads(body))
             elif (entry := _parsed(body)) is not None:
                 entries.append(entry)
             else:
                 sealed = True
-        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as problem:
             raise LedgerCorrupt(
-                f"{path}, line {number + 1}: its hash holds but it is not a line that gpate writes."
+                f"{source}, line {number + 1}: its hash holds but it is not a line that gpate writes."
             ) from problem
     assert header is not None
     last = Receipt(line=len(lines), chain=chain)
     if head is not None and head != last:
         raise LedgerCorrupt(
-            f"{path} ends at line {last.line}, but its certificate says line {head.line} and another hash. "
+            f"{source} ends at line {last.line}, but its certificate says line {head.line} and another hash. "
             "Mend: restore the ledger that belongs to this release."
         )
     return LedgerContents(
@@ -173,13 +177,13 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
     )
 
 
-def _header(path: Path, content: dict[str, Any]) -> Header:
+def _header(source: str, content: dict[str, Any]) -> Header:
     version = content.get("gpate_ledger")
     if not isinstance(version, int):
-        raise LedgerCorrupt(f"{path} is not a gpate ledger: its first line has no version.")
+        raise LedgerCorrupt(f"{source} is not a gpate ledger: its first line has no version.")
     if version > VERSION:
         raise LedgerVersion(
-            f"{path} is a ledger of version {version}; this gpate reads up to {VERSION}. Upgrade gpate."
+            f"{source} is a ledger of version {version}; this gpate reads up to {VERSION}. Upgrade gpate."
         )
     budget = {**content["budget"], "epsilon": float(content["budget"]["epsilon"])}
     return Header(budget=Budget(**budget), noise=str(content["noise"]), neighbours=str(content["neighbours"]))

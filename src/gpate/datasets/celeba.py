@@ -19,7 +19,7 @@ import hashlib
 import logging
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,11 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.datasets.files import cache_folder, data_folder, find, not_found, written_whole
-from gpate.datasets.images import Limits, Shape, centre_square, decode_all
+from gpate.datasets.images import Shape, centre_square, decode_all
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
+from gpate.foreign import attempt
+from gpate.limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +70,11 @@ class _Copy:
                 archive = stack.enter_context(zipfile.ZipFile(path))
                 where.update(dict.fromkeys(archive.namelist(), archive))
             for name in self.attributes.index:
-                if where[name].getinfo(name).file_size > 4 * _LIMITS.image_pixels:
+                if where[name].getinfo(name).file_size > _LIMITS.image_bytes:
                     raise DataUnreadable("A packed picture is far larger than it should be. Mend: fetch CelebA anew.")
-                yield where[name].read(name)
+                if (picture := attempt(partial(where[name].read, name))) is None:
+                    raise DataUnreadable("A packed picture is broken. Mend: fetch CelebA anew.")
+                yield picture
 
 
 def load_celeba(
@@ -133,24 +137,31 @@ def _official(folder: Path, pictures: Path) -> _Copy:
 
 
 def _packed(parquet: Path, archives: tuple[Path, ...]) -> _Copy:
-    frame, here = None, set()
-    with suppress(OSError, ValueError, KeyError):
-        frame = pd.read_parquet(parquet).set_index("image_id")
+    frame, here = None, set[str]()
+    file = _LIMITS.open_parquet(parquet)
+    if file is not None:
+        frame = attempt(lambda: file.read().to_pandas(ignore_metadata=True).set_index("image_id"))
     attributes = _checked(frame, parquet.name)
     for path in archives:
-        if not zipfile.is_zipfile(path):
+        if (names := _LIMITS.check_archive(path)) is None:
             raise DataUnreadable(f"{path} is not a zip file. Mend: fetch it anew.")
-        with zipfile.ZipFile(path) as archive:
-            here.update(archive.namelist())
+        here.update(names)
     return _Copy(attributes=attributes[attributes.index.isin(here)], archives=archives)
 
 
 def _checked(frame: pd.DataFrame | None, source: str) -> pd.DataFrame:
-    if frame is None or not set(_NEEDED) <= set(frame.columns) or not frame.index.is_unique:
+    clean = attempt(lambda: _numbers_of(frame)) if frame is not None else None
+    if clean is None:
         raise DataUnreadable(f"CelebA's {source} cannot be read. Mend: fetch it anew.")
-    clean = frame[list(_NEEDED)].dropna().astype(np.int64).sort_index()
-    clean.index = clean.index.astype(str)
     return clean
+
+
+def _numbers_of(frame: pd.DataFrame) -> pd.DataFrame:
+    clean = frame[list(_NEEDED)].dropna().astype(np.int64)
+    clean.index = clean.index.astype(str)
+    if not clean.index.is_unique or not clean.columns.is_unique:
+        raise ValueError
+    return clean.sort_index()
 
 
 def _decoded(copy: _Copy, shape: Shape) -> NDArray[np.uint8]:

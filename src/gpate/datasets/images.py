@@ -8,8 +8,7 @@ never name the file: its name may be a person's.
 from __future__ import annotations
 
 import io
-import struct
-import zlib
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,39 +17,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from gpate.errors import DataTooLarge, DataUnreadable, ImageSizesDiffer, InvalidValue, require_count
+from gpate.foreign import attempt
+from gpate.limits import Limits, read_image_file
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = frozenset({".bmp", ".gif", ".jpg", ".jpeg", ".png", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 _BATCH = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a source may unpack to.
-
-    Attributes:
-        image_pixels: of one picture.
-        total_bytes: of all pictures or arrays together, unpacked.
-    """
-
-    image_pixels: int = 2**24
-    total_bytes: int = 2**35
-
-    def __post_init__(self) -> None:
-        require_count("image_pixels", self.image_pixels, 1)
-        require_count("total_bytes", self.total_bytes, 1)
-
-    def check_total(self, count: int) -> None:
-        """Raises DataTooLarge if this many bytes are too many."""
-        if count > self.total_bytes:
-            raise DataTooLarge(
-                f"The source would unpack to more than {self.total_bytes} bytes. Mend: raise Limits(total_bytes=...) if "
-                "it is meant to be that large and there is memory for it."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,20 +77,26 @@ def decode(
         DataTooLarge: its header says that it is larger than the limits.
         ImageSizesDiffer: `fit` is `as_is` and it has another size.
     """
-    # Ours are raised after the handlers, so that a library's own error, which may quote the file, is not chained to them.
-    fault = "not of 8 bits per channel"
-    try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    fault = "corrupt, or not an image"
+
+    def pixels() -> NDArray[np.uint8] | None:
+        nonlocal fault
+        try:
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            fault = "too large"
+            return None
         if image.width * image.height > limits.image_pixels:
             fault = "too large"
-        elif image.mode in _MODES:
-            return np.asarray(fit(image.convert("L" if shape.channels == 1 else "RGB"), shape), dtype=np.uint8)
-    except ImageSizesDiffer:
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        fault = "too large"
-    except (UnidentifiedImageError, OSError, SyntaxError, EOFError, ValueError, IndexError, struct.error, zlib.error):
-        fault = "corrupt, or not an image"
+            return None
+        if image.mode not in _MODES:
+            fault = "not of 8 bits per channel"
+            return None
+        return np.asarray(fit(image.convert("L" if shape.channels == 1 else "RGB"), shape), dtype=np.uint8)
+
+    array = attempt(pixels)
+    if array is not None:
+        return array
     if fault == "too large":
         raise DataTooLarge(
             f"An image has more than {limits.image_pixels} pixels. Mend: resize it, or raise Limits(image_pixels=...)."
@@ -136,10 +118,13 @@ def decode_all(
     """Decodes pictures into `out`, [pictures, *shape.of_array], in their order, on a few threads."""
 
     def one(file: bytes | Path) -> NDArray[np.uint8]:
-        return decode(file.read_bytes() if isinstance(file, Path) else file, shape, fit=fit, limits=limits)
+        data = read_image_file(file, limits) if isinstance(file, Path) else file
+        return decode(data, shape, fit=fit, limits=limits)
 
     stream, place = iter(files), 0
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    # Pillow warns of what it finds in a broken file, with numbers of it: nothing of that may reach a log.
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=4) as pool:
+        warnings.simplefilter("ignore")
         while batch := list(islice(stream, _BATCH)):
             for array in pool.map(one, batch):
                 out[place] = array

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 import struct
+import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +29,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gpate.errors import DataUnreadable
+from gpate.foreign import attempt
 
-_FAULTS = (
-    OSError,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
 _BITE = 1 << 20
 _LOCAL_HEADER = 30
 
@@ -72,17 +63,14 @@ class Member:
     def rows(self, start: int, stop: int, size: int) -> Iterator[NDArray[Any]]:
         """Rows start <= i < stop, at most `size` at a time."""
         stride = self.dtype.itemsize * math.prod(self.shape[1:])
-        broken = False
-        try:
-            with self._at(self.header + start * stride) as file:
-                for first in range(start, stop, size):
-                    rows = np.empty((min(size, stop - first), *self.shape[1:]), dtype=self.dtype)
-                    _fill(file, rows.reshape(-1).view(np.uint8).data)
-                    yield rows
-        except _FAULTS:
-            broken = True
-        if broken:  # out here: a library's own message, which may quote the file, is not chained to it
+        if (file := attempt(lambda: self._at(self.header + start * stride))) is None:
             raise unreadable(self.path)
+        with file:
+            for first in range(start, stop, size):
+                shape = (min(size, stop - first), *self.shape[1:])
+                if (rows := attempt(lambda: _filled(file, shape, self.dtype))) is None:  # noqa: B023 - called at once
+                    raise unreadable(self.path)
+                yield rows
 
     def _at(self, place: int) -> IO[bytes]:
         """The member, open at that byte."""
@@ -101,16 +89,16 @@ class Member:
 
 def members(path: Path) -> dict[str, Member]:
     """The arrays of an .npz file, by name. Only their headers are read."""
-    found: dict[str, Member] | None = None
-    try:
-        with zipfile.ZipFile(path) as archive:
+
+    def found() -> dict[str, Member]:
+        with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
+            warnings.simplefilter("ignore")  # Python's own about an array's header, which it quotes
             entries = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            found = {info.filename.removesuffix(".npy"): _member(path, archive, info) for info in entries}
-    except _FAULTS:
-        found = None
-    if found is None:
+            return {info.filename.removesuffix(".npy"): _member(path, archive, info) for info in entries}
+
+    if (arrays := attempt(found)) is None:
         raise unreadable(path)
-    return found
+    return arrays
 
 
 def unreadable(path: Path) -> DataUnreadable:
@@ -129,10 +117,13 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Memb
     return Member(path=path, info=info, header=header, shape=shape, dtype=dtype, by_rows=not fortran or len(shape) == 1)
 
 
-def _fill(file: IO[bytes], target: memoryview) -> None:
+def _filled(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    rows = np.empty(shape, dtype=dtype)
+    target = rows.reshape(-1).view(np.uint8).data
     while len(target):
         got = file.readinto(target[:_BITE])  # type: ignore[attr-defined]
         target = target[got or _ended() :]
+    return rows
 
 
 def _ended() -> int:

@@ -24,19 +24,20 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
-import pyarrow.parquet  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.boundary import ALONE, Ranks
 from gpate.datasets import DATASETS
-from gpate.datasets.images import Limits, decode_all
+from gpate.datasets.images import decode_all
 from gpate.errors import DataEmpty, DataUnreadable
+from gpate.foreign import attempt
+from gpate.limits import Limits, read_image_file
 from gpate.private.fingerprint import hash_rows
 from gpate.private.members import members
 from gpate.private.sources import (
@@ -52,10 +53,13 @@ from gpate.private.sources import (
     table_facts,
     table_records,
 )
-from gpate.private.tables import TableFacts, check_columns, read_csv_pieces, typed, wanted_columns
+from gpate.private.tables import TableFacts, check_columns, read_csv_pieces, typed, valid, wanted_columns
 
 _SPOTS, _SPOT = 64, 4096
 """How many places of a file ranks compare, and how many bytes at each."""
+
+
+_END = object()
 
 
 class Source(ABC):
@@ -159,7 +163,7 @@ class _Arrays(_File, Counted):
         if len(lengths) > 1:
             raise DataUnreadable(f"{path} has more or fewer labels or row ids than images. Mend: one for each image.")
         if not all(member.by_offset for member in self._members if member is not None):
-            limits.check_total(sum(member.info.file_size for member in found.values()))
+            limits.check_archive(path)
 
     def _pieces(self, start: int, stop: int, size: int) -> Iterator[PrivateRecords]:
         columns = (
@@ -177,9 +181,9 @@ def _nothing(start: int, stop: int, size: int) -> Iterator[None]:
 class _Parquet(_File, Counted):
     """A .parquet file."""
 
-    def __init__(self, path: Path, facts: TableFacts) -> None:
+    def __init__(self, path: Path, facts: TableFacts, limits: Limits) -> None:
         super().__init__(path)
-        self._facts = facts
+        self._facts, self._limits = facts, limits
         file = self._open()
         check_columns(facts, file.schema_arrow.names, self.where)
         about = file.metadata
@@ -188,11 +192,7 @@ class _Parquet(_File, Counted):
         self.at_most = self._starts[-1]
 
     def _open(self) -> Any:
-        file = None
-        try:
-            file = pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        except (OSError, ValueError):  # pyarrow's errors are among these
-            file = None
+        file = self._limits.open_parquet(self.path, walked=True)
         if file is None:
             raise self._unreadable()
         return file
@@ -208,8 +208,8 @@ class _Parquet(_File, Counted):
     def _pieces(self, start: int, stop: int, size: int) -> Iterator[PrivateRecords]:
         groups = self.groups(start, stop)
         for table in self._tables(groups, start, stop, size) if groups else ():
-            frame = typed(table.to_pandas(), self._facts, self.where)
-            yield table_records(frame, self._facts, self.where, whole=False)
+            frame = self._read(lambda: valid(table).to_pandas(ignore_metadata=True))  # noqa: B023 - called at once
+            yield table_records(typed(frame, self._facts, self.where), self._facts, self.where, whole=False)
 
     def _tables(self, groups: list[int], start: int, stop: int, size: int) -> Iterator[Any]:
         waiting, place = None, self._starts[groups[0]]
@@ -227,22 +227,25 @@ class _Parquet(_File, Counted):
             yield waiting
 
     def _batches(self, groups: list[int], size: int) -> Iterator[Any]:
-        broken = False
-        try:
-            yield from self._open().iter_batches(
-                batch_size=size, row_groups=groups, columns=wanted_columns(self._facts), use_threads=False
-            )
-        except (OSError, ValueError):
-            broken = True
-        if broken:
+        file, columns = self._open(), wanted_columns(self._facts)
+        batches = self._read(
+            lambda: file.iter_batches(batch_size=size, row_groups=groups, columns=columns, use_threads=False)
+        )
+        while (batch := self._read(lambda: next(batches, _END))) is not _END:
+            yield batch
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        if (found := attempt(read)) is None:
             raise self._unreadable()
+        return found
 
 
 class _Csv(_File):
     """A .csv file: its pieces go round the ranks, because where its lines begin is not known."""
 
-    def __init__(self, path: Path, facts: TableFacts) -> None:
+    def __init__(self, path: Path, facts: TableFacts, limits: Limits) -> None:
         super().__init__(path)
+        limits.check_text(path, walked=True)
         self._facts = facts
         self.at_most = path.stat().st_size // max(1, len(wanted_columns(facts)))  # a comma or line end for each value
 
@@ -257,7 +260,7 @@ class _Folder(Counted):
 
     def __init__(self, path: Path, facts: ImageFacts, limits: Limits) -> None:
         self.path, self.where, self._facts, self._limits = path, str(path), facts, limits
-        self._files, labels, self._ids = listed_images(path, facts)
+        self._files, labels, self._ids = listed_images(path, facts, limits)
         self._labels = None if labels is None else class_numbers(labels, facts, self.where)
         self.at_most = len(self._files)
 
@@ -278,7 +281,7 @@ class _Folder(Counted):
             state.update(f"{file.relative_to(self.path)} {file.stat().st_size}\n".encode(errors="surrogateescape"))
         state.update(b"" if self._labels is None else self._labels.tobytes())
         for place in _places(key, len(self._files)):
-            state.update(hashlib.blake2b(self._files[place].read_bytes()).digest())
+            state.update(hashlib.blake2b(read_image_file(self._files[place], self._limits)).digest())
         return state.hexdigest()
 
 
@@ -300,7 +303,7 @@ def open_source(source: Any, schema: Any, *, limits: Limits | None = None) -> So
     Args:
         source: as for `gpate.private.sources.read_source`.
         schema: the public facts.
-        limits: what images may unpack to.
+        limits: what a file may unpack to.
     """
     limits = limits or Limits()
     found: Source | None = None
@@ -328,5 +331,5 @@ def _walkable(path: Path, schema: Any, limits: Limits) -> Source | None:
     if suffix in (".csv", ".parquet") and schema is not None:
         table = table_facts(schema)
         assert table is not None
-        return _Csv(path, table) if suffix == ".csv" else _Parquet(path, table)
+        return _Csv(path, table, limits) if suffix == ".csv" else _Parquet(path, table, limits)
     return None

@@ -16,7 +16,7 @@ the errors of the libraries below, which do, are not chained to them.
 from __future__ import annotations
 
 import os
-import zipfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.datasets import DATASETS, Split, load
-from gpate.datasets.images import SUFFIXES, Limits, Shape, decode_all
+from gpate.datasets.images import SUFFIXES, Shape, decode_all
 from gpate.errors import (
     ColumnMissing,
     DataEmpty,
@@ -38,6 +38,8 @@ from gpate.errors import (
     OneClassOnly,
     SensitiveAccess,
 )
+from gpate.foreign import attempt
+from gpate.limits import Limits, plain_files
 from gpate.private.fingerprint import Content, image_content, row_id_content, table_content
 from gpate.private.tables import TableFacts, read_csv, read_parquet, typed
 
@@ -113,7 +115,7 @@ def read_source(
             over a file of the same name; write `./mnist` for the file.
         schema: the public facts. Without one a table is taken as it is, and an image folder is refused.
         split: for a benchmark set, which one.
-        limits: what images may unpack to.
+        limits: what a file may unpack to.
 
     Raises:
         DataError: one of its kinds, named after what is wrong.
@@ -132,7 +134,7 @@ def read_source(
     suffix = path.suffix.lower()
     if suffix in (".csv", ".parquet"):
         facts = table_facts(schema)
-        frame = read_csv(path, facts) if suffix == ".csv" else read_parquet(path, facts)
+        frame = read_csv(path, facts, limits=limits) if suffix == ".csv" else read_parquet(path, facts, limits)
         return table_records(typed(frame, facts, str(path)), facts, str(path))
     if suffix == ".npz":
         return _npz(path, image_facts(schema), limits)
@@ -173,8 +175,10 @@ def from_arrays(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
             "channel(s), as declared. Mend: resize them, or declare the size they have."
         )
-    if any(part is not None and len(part) != len(images) for part in (labels, row_ids)):
+    if any(part is not None and np.shape(part)[:1] != images.shape[:1] for part in (labels, row_ids)):
         raise DataUnreadable(f"{where} has more or fewer labels or row ids than images. Mend: one for each image.")
+    if row_ids is not None and (np.ndim(row_ids) != 1 or np.asarray(row_ids).dtype.kind not in "iufUSO"):
+        raise DataUnreadable(f"{where} must hold row ids as one number or text for each image. Mend: one plain list.")
     numbers = None if labels is None else class_numbers(np.asarray(labels), schema, where, whole=whole)
     return PrivateRecords(kind="image", records=images, labels=numbers, row_ids=row_ids)
 
@@ -191,8 +195,12 @@ def table_records(frame: pd.DataFrame, facts: TableFacts | None, where: str, *, 
     if len(frame) == 0:
         raise DataEmpty(f"{where} holds no record. Mend: check that it is the right one.")
     row_ids = None
-    if whole and facts is not None and facts.target is not None and frame[facts.target].nunique(dropna=False) < 2:
-        raise one_class(where)
+    if facts is not None and facts.target is not None:
+        kinds = attempt(lambda: frame[facts.target].nunique(dropna=False))
+        if kinds is None:
+            raise DataUnreadable(f"The target of {where} holds lists or other nested values. Mend: one value per cell.")
+        if whole and kinds < 2:
+            raise one_class(where)
     if facts is not None and facts.row_id is not None:
         row_ids = frame[facts.row_id].to_numpy()
         frame = frame.drop(columns=facts.row_id)
@@ -200,17 +208,9 @@ def table_records(frame: pd.DataFrame, facts: TableFacts | None, where: str, *, 
 
 
 def _npz(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords:
-    arrays: dict[str, NDArray[Any]] | None = None
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:  # sizes as the directory states them; reading stops there
-            limits.check_total(sum(item.file_size for item in archive.infolist()))
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
-        except (OSError, ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile):
-            arrays = None
-    elif path.stat().st_size == 0:
+    if path.stat().st_size == 0:
         raise DataEmpty(f"{path} is empty. Mend: write it anew.")
+    arrays = None if limits.check_archive(path) is None else attempt(lambda: _arrays(path))
     if arrays is None:
         raise DataUnreadable(f"{path} is not an .npz file of plain arrays. Mend: write it with numpy.savez.")
     name, *others = chosen_arrays(path, list(arrays), facts)
@@ -232,12 +232,23 @@ def chosen_arrays(path: Path, present: Sequence[str], facts: ImageFacts | None) 
     return images, labels if facts is None or wants_labels else None, row_ids if declared else None
 
 
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with warnings.catch_warnings(), np.load(path, allow_pickle=False) as file:
+        warnings.simplefilter("ignore")  # Python's own about an array's header, which it quotes
+        arrays = {key: file[key] for key in file.files if key in (*_IMAGES, *_LABELS, *_IDS)}
+    if not all(
+        isinstance(array, np.ndarray) for array in arrays.values()
+    ):  # numpy gives bytes that are no array as bytes
+        raise TypeError
+    return arrays
+
+
 def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateRecords:
     if facts is None:
         raise InvalidValue(
             "schema", None, "given for a folder of images", "It declares height, width, channels and classes."
         )
-    files, labels, row_ids = listed_images(path, facts)
+    files, labels, row_ids = listed_images(path, facts, limits)
     shape = shape_of(facts)
     size = (len(files), *shape.of_array)
     limits.check_total(int(np.prod(size, dtype=object)))
@@ -249,10 +260,14 @@ def _folder(path: Path, facts: ImageFacts | None, limits: Limits) -> PrivateReco
 _Listing = tuple[list[Path], NDArray[Any] | None, NDArray[Any] | None]
 
 
-def listed_images(path: Path, facts: ImageFacts) -> _Listing:
+def listed_images(path: Path, facts: ImageFacts, limits: Limits) -> _Listing:
     """The files of a folder of images, and their labels and row ids where declared."""
     listing = path / "labels.csv"
-    found = _listed(path, listing, facts) if listing.exists() else _walked(path, facts)
+    if os.path.lexists(listing):
+        plain_files([listing], path)
+        found = _listed(path, listing, facts, limits)
+    else:
+        found = _walked(path, facts)
     if not found[0]:
         raise DataEmpty(f"{path} holds no image ({', '.join(sorted(SUFFIXES))}). Mend: check that it is the right one.")
     return found
@@ -262,7 +277,8 @@ def _walked(path: Path, facts: ImageFacts) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if facts.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {facts.row_id!r}. Mend: add it, or drop row_id.")
-    files = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = plain_files(found, path)
     if not facts.classes:
         return files, None, None
     if any(file.parent == path for file in files):
@@ -273,16 +289,14 @@ def _walked(path: Path, facts: ImageFacts) -> _Listing:
     return files, np.array([file.relative_to(path).parts[0] for file in files]), None
 
 
-def _listed(path: Path, listing: Path, facts: ImageFacts) -> _Listing:
+def _listed(path: Path, listing: Path, facts: ImageFacts, limits: Limits) -> _Listing:
     """The images that labels.csv names."""
-    table = read_csv(listing, None, text=True)
+    table = read_csv(listing, None, text=True, limits=limits)
     wanted = ["file", *(["label"] if facts.classes else []), *([facts.row_id] if facts.row_id else [])]
     for name in wanted:
         if name not in table.columns:
             raise ColumnMissing(f"{listing} has no column {name!r}. Mend: it needs the columns {', '.join(wanted)}.")
-    files, root = [path / str(name) for name in table["file"]], path.resolve()
-    if any(not file.resolve().is_relative_to(root) or not file.is_file() for file in files):
-        raise DataNotFound(f"{listing} names a file that is not in {path}. Mend: paths relative to that folder.")
+    files = plain_files((path / str(name) for name in table["file"]), path)
     labels = table["label"].to_numpy(dtype=object) if facts.classes else None
     return files, labels, table[facts.row_id].to_numpy() if facts.row_id else None
 

@@ -8,7 +8,7 @@ looking at all rows; `gpate.private.fingerprint` makes sure that the guess does 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
-import pyarrow.parquet  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.errors import ColumnMissing, ColumnUndeclared, DataEmpty, DataError, DataUnreadable
+from gpate.foreign import attempt
+from gpate.limits import Limits
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """How a missing number may be written in a .csv file; a missing text is an empty cell."""
@@ -41,14 +42,16 @@ class TableFacts(Protocol):
     def row_id(self) -> str | None: ...  # noqa: D102
 
 
-def read_csv(path: Path, facts: TableFacts | None, *, text: bool = False) -> pd.DataFrame:
+def read_csv(path: Path, facts: TableFacts | None, *, limits: Limits, text: bool = False) -> pd.DataFrame:
     """A UTF-8 file with commas and one line of names.
 
     Args:
         path: the file.
         facts: the schema; it must name every column.
+        limits: of the file and of its lines.
         text: without a schema, read every column as text.
     """
+    limits.check_text(path)
     if facts is None:
         return _csv(path, dtype=str) if text else _guessed(path)
     types, options = _declared(path, facts)
@@ -76,7 +79,7 @@ def read_csv_pieces(path: Path, facts: TableFacts, rows: int) -> Iterator[pd.Dat
 def _declared(path: Path, facts: TableFacts) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to read each column, and how its missing values are written."""
     names = list(_csv(path, nrows=0, dtype=str).columns)
-    check_columns(facts, names, str(path))
+    check_columns(facts, names, str(path), quote=False)  # where the first line does not end, these may be values
     texts = _text_columns(facts)
     absent = {name: [""] if name in texts else list(MISSING) for name in wanted_columns(facts)}
     # All columns are read, and left out later: told to leave some out, pandas overlooks lines that are too long.
@@ -97,25 +100,27 @@ def _guessed(path: Path) -> pd.DataFrame:
     return _csv(path, dtype={name: plain.get(name, str) for name in frame.columns}, **_EXACT)
 
 
-def read_parquet(path: Path, facts: TableFacts | None) -> pd.DataFrame:
-    """A parquet file, with the columns that the schema names."""
-    frame = names = None
-    try:
-        names = pyarrow.parquet.read_schema(path).names
-    except (OSError, ValueError):  # pyarrow's errors are among these
-        if path.stat().st_size == 0:
-            names = []
+def read_parquet(path: Path, facts: TableFacts | None, limits: Limits) -> pd.DataFrame:
+    """A parquet file, with the columns that the schema names. What pandas noted in it about types is not read."""
+    if path.stat().st_size == 0:
+        raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
+    frame, file = None, limits.open_parquet(path)
+    names = None if file is None else attempt(lambda: list(file.schema_arrow.names))
     if names == []:
         raise DataEmpty(f"{path} is empty. Mend: check that it is the right file.")
     if names is not None:
         check_columns(facts, names, str(path))
-        try:
-            frame = pd.read_parquet(path, columns=None if facts is None else wanted_columns(facts))
-        except (OSError, ValueError):
-            frame = None
+        wanted = None if facts is None else wanted_columns(facts)
+        frame = attempt(lambda: valid(file.read(columns=wanted)).to_pandas(ignore_metadata=True))
     if frame is None:
         raise DataUnreadable(f"{path} is not a parquet file, or is cut short. Mend: write it anew.")
     return frame
+
+
+def valid(table: Any) -> Any:
+    """A table whose texts are texts: pyarrow reads bytes that are no UTF-8 as text, and fails when they are looked at."""
+    table.validate(full=True)
+    return table
 
 
 def typed(frame: pd.DataFrame, facts: TableFacts | None, where: str) -> pd.DataFrame:
@@ -148,7 +153,8 @@ def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
     """Each value by itself as a number, NaN where it is missing; None if one of them is no number."""
     cells = values.to_numpy(dtype=object, na_value=np.nan)
     if truth:
-        cells = np.array([_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells])
+        said = (_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells)
+        cells = np.fromiter(said, dtype=object, count=len(cells))  # np.array would look into cells that are lists
     try:
         numbers = cells.astype(np.float64)  # Python's own float(): rounds correctly, whatever the other values are
     except (ValueError, TypeError):
@@ -158,30 +164,38 @@ def _numbers(values: pd.Series, *, truth: bool) -> NDArray[np.float64] | None:
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:
     """The reader of pandas, with errors that quote nothing."""
-    try:
-        with _strict():
-            return pd.read_csv(path, encoding="utf-8", index_col=False, **options)
-    except _FAULTS as problem:
-        error = _fault(path, problem)
-    raise error  # out here, so that pandas' own message, which quotes the file, is not chained to it
+    return _told(path, lambda: pd.read_csv(path, encoding="utf-8", index_col=False, **options))
 
 
 def _csv_pieces(path: Path, **options: Any) -> Iterator[pd.DataFrame]:
     """The same, piece by piece."""
     reader: Iterator[pd.DataFrame] | None = None
-    while True:
-        try:
-            with _strict():
-                reader = reader or iter(pd.read_csv(path, encoding="utf-8", index_col=False, **options))
-                frame = next(reader)
-        except StopIteration:
-            return
-        except _FAULTS as problem:
-            error = _fault(path, problem)
-        else:
-            yield frame
-            continue
-        raise error
+    end = pd.DataFrame()
+
+    def piece() -> pd.DataFrame:
+        nonlocal reader
+        reader = reader or iter(pd.read_csv(path, encoding="utf-8", index_col=False, **options))
+        return next(reader, end)
+
+    while (frame := _told(path, piece)) is not end:
+        yield frame
+
+
+def _told(path: Path, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """What pandas reads; its errors by our names, and those that nobody has met yet."""
+    frame = attempt(lambda: _named(path, read))
+    if frame is None:
+        raise DataUnreadable(f"{path} cannot be read as a table. Mend: write it anew.")
+    return frame
+
+
+def _named(path: Path, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    try:
+        with _strict():
+            return read()
+    except _FAULTS as problem:
+        error = _fault(path, problem)
+    raise error  # out here, so that pandas' own message, which quotes the file, is not chained to it
 
 
 @contextmanager
@@ -211,22 +225,26 @@ class _NotNumbers(DataUnreadable):
     """A column that is to be read as numbers holds something else."""
 
 
-def check_columns(facts: TableFacts | None, names: Sequence[Any], where: str) -> None:
-    """Raises unless a source has the declared columns and no others."""
+def check_columns(facts: TableFacts | None, names: Sequence[Any], where: str, *, quote: bool = True) -> None:
+    """Raises unless a source has the declared columns and no others; `quote` whether it may name those others."""
     if facts is None:
         return
-    for name in wanted_columns(facts):
-        if name not in names:
+    declared, there = dict.fromkeys(wanted_columns(facts)), set(map(str, names))
+    for name in declared:
+        if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.
             what = "target" if name == facts.target else "row id" if name == facts.row_id else "declared"
             raise ColumnMissing(
                 f"{where} has no column {name!r} ({what}). Mend: name it in the first line, or correct the schema."
             )
-    undeclared = [str(name) for name in names if name not in wanted_columns(facts)]
-    if undeclared:  # all declared names are there, so these are names too
+    if len(there) < len(names):
+        raise DataUnreadable(f"Two columns of {where} have the same name. Mend: give each column its own.")
+    undeclared = [str(name) for name in names if str(name) not in declared]
+    if undeclared:
+        listed = f": {', '.join(map(repr, undeclared))}" if quote else ""
         raise ColumnUndeclared(
-            f"{where} has columns that the schema does not declare: {', '.join(map(repr, undeclared))}. "
-            "Mend: declare them, or leave them out of the data."
+            f"{where} has columns that the schema does not declare{listed}. "
+            "Mend: declare them, or leave them out of the data; the first line must hold names only, and end."
         )
 
 

@@ -10,6 +10,7 @@ Its `fingerprint`, published elsewhere, pins all of it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any
 
 from gpate.accounting import Receipt
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseVersion
+from gpate.foreign import attempt
 from gpate.release import files
 
 VERSION = 1
@@ -114,14 +116,15 @@ class Certificate:
             ReleaseCorrupt: an entry is missing, unknown or of another type, or the fingerprint is not that of the rest.
             ReleaseVersion: a newer gpate wrote it.
         """
-        version = data.get("gpate_certificate")
+        certificate, version = None, data.get("gpate_certificate")
         if isinstance(version, int) and version > VERSION:
             raise ReleaseVersion(
                 f"The certificate is of version {version}; this gpate reads up to {VERSION}. Mend: upgrade gpate."
             )
-        try:
+
+        def made() -> Certificate:
             head, listed = data["ledger_head"], data["files"]
-            certificate = cls(
+            return cls(
                 gpate_version=_text(data["gpate_version"]),
                 epsilon=_number(data["epsilon"]),
                 delta=_number(data["delta"]),
@@ -136,10 +139,11 @@ class Certificate:
                     for name, file in listed.items()
                 },
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as problem:
-            raise ReleaseCorrupt(
-                f"{files.CERTIFICATE} is not one that gpate writes. Mend: fetch the release again."
-            ) from problem
+
+        with contextlib.suppress(InvalidValue):
+            certificate = attempt(made)
+        if certificate is None:
+            raise ReleaseCorrupt(f"{files.CERTIFICATE} is not one that gpate writes. Mend: fetch the release again.")
         if certificate.to_json() != dict(data):
             raise ReleaseCorrupt(
                 f"{files.CERTIFICATE} was edited: its fingerprint is not that of what it says. Mend: fetch the release again."

@@ -14,10 +14,10 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
+from gpate.foreign import attempt
 from gpate.release import files
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
@@ -60,13 +60,22 @@ class Config:
             raise ReleaseVersion(
                 f"{files.CONFIG} is of version {version}; this gpate reads up to {CONFIG_VERSION}. Mend: upgrade gpate."
             )
-        try:
+
+        def made() -> Config:
             if not isinstance(data["generator"], dict) or not isinstance(data["settings"], dict):
                 raise KeyError
             shares = tuple(float(share) for share in data["shares"])
             return cls(spec=spec_from_json(data["generator"]), shares=shares, settings=data["settings"])
-        except (KeyError, TypeError, ValueError, GpateError) as problem:
+
+        try:
+            config = attempt(made)
+        except GpateError as problem:
             raise ReleaseCorrupt(f"{files.CONFIG} does not describe a generator: {problem}") from problem
+        if config is None:
+            raise ReleaseCorrupt(
+                f"{files.CONFIG} does not describe a generator: an entry is missing, or of another type."
+            )
+        return config
 
 
 def fit_problems(config: Config, schema: TableSchema | ImageSchema) -> list[str]:
@@ -121,10 +130,9 @@ def _skeleton(spec: Spec) -> nn.Module:
 
 def weight_problems(spec: Spec, weights: Mapping[str, Tensor]) -> list[str]:
     """Names, shapes and types that are not those of the spec's network. Empty if all are."""
-    try:
-        expected = _skeleton(spec).state_dict()
-    except (RuntimeError, MemoryError, OverflowError) as problem:  # sizes beyond what a tensor can have
-        return [f"no network has this spec: {type(problem).__name__}"]
+    expected = attempt(lambda: _skeleton(spec).state_dict())
+    if expected is None:  # sizes beyond what a tensor can have
+        return ["no network has this spec"]
     problems = [f"{name} is missing" for name in expected if name not in weights]
     problems += [f"{name!r} is no part of the generator" for name in weights if name not in expected]
     for name, tensor in weights.items():
@@ -180,10 +188,10 @@ def weights_to_bytes(spec: Spec, weights: Mapping[str, Tensor]) -> bytes:
 
 def weights_from_bytes(content: bytes) -> dict[str, Tensor]:
     """The inverse of `weights_to_bytes`, unchecked against any spec."""
-    try:
-        return safetensors.torch.load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as problem:
-        raise ReleaseCorrupt(f"{files.WEIGHTS} is not a safetensors file that torch can read.") from problem
+    weights = attempt(lambda: safetensors.torch.load(content))
+    if weights is None:
+        raise ReleaseCorrupt(f"{files.WEIGHTS} is not a safetensors file that torch can read.")
+    return weights
 
 
 def network_from(spec: Spec, weights: Mapping[str, Tensor]) -> nn.Module:

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from gpate.accounting import LedgerContents, read_ledger
+from gpate.accounting import Budget, LedgerContents, parse_ledger
+from gpate.accounting.accountants import Tally
 from gpate.errors import GpateError, InvalidValue
+from gpate.foreign import attempt
 from gpate.release import files
 from gpate.release.bundle import stamps_owed
 from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
@@ -84,11 +86,11 @@ class _Checklist:
     def attempt(self, name: str, make: Callable[[], T], fine: Callable[[T], str]) -> T | None:
         """What `make` gives; None, and a row that failed, if it raises."""
         try:
-            made = make()
-        except (GpateError, OSError) as problem:
+            made = attempt(make)
+        except GpateError as problem:
             self.add(name, [str(problem)], "")
             return None
-        self.add(name, [], fine(made))
+        self.add(name, ["it is not what gpate writes"] if made is None else [], "" if made is None else fine(made))
         return made
 
     def skipped(self, names: tuple[str, ...], why: str) -> None:
@@ -111,7 +113,7 @@ def verify(folder: str | os.PathLike[str]) -> Verification:
         lambda made: f"written by gpate {made.gpate_version}, and its fingerprint is that of what it says",
     )
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
-    _check_ledger(rows, None if contents[files.LEDGER] is None else folder / files.LEDGER, certificate)
+    _check_ledger(rows, contents[files.LEDGER], certificate)
     _check_generator(rows, contents)
     return Verification(checks=tuple(rows.rows), certificate=certificate)
 
@@ -135,14 +137,14 @@ def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate 
     return content
 
 
-def _check_ledger(rows: _Checklist, path: Path | None, certificate: Certificate | None) -> None:
+def _check_ledger(rows: _Checklist, content: bytes | None, certificate: Certificate | None) -> None:
     later = ("ledger seal", "ledger noise", "epsilon within budget", "epsilon as certified", "claim", "stamps")
-    if path is None:
+    if content is None:
         rows.skipped(("ledger chain", *later), "the ledger cannot be read")
         return
     ledger = rows.attempt(
         "ledger chain",
-        lambda: read_ledger(path),
+        lambda: parse_ledger(content, source=files.LEDGER),
         lambda made: f"{made.head.line:,} lines, each following from the one before",
     )
     if ledger is None:
@@ -165,13 +167,14 @@ def _noise_problems(ledger: LedgerContents) -> list[str]:
 def _check_epsilon(rows: _Checklist, ledger: LedgerContents, certificate: Certificate | None) -> None:
     budget, spent = ledger.header.budget, ledger.tally
     try:
-        spend = budget.spend(spent)
-        wide = budget if math.isinf(budget.epsilon) else replace(budget, epsilon=budget.epsilon * (1 + ROUNDING))
-        within = wide.allows(spent) and spend <= wide.epsilon
-    except (GpateError, ArithmeticError) as problem:
-        rows.add("epsilon within budget", [f"it cannot be computed: {problem}"], "")
+        computed, why = attempt(lambda: _spend(budget, spent)), "its events are beyond what can be added up"
+    except GpateError as problem:
+        computed, why = None, str(problem)
+    if computed is None:
+        rows.add("epsilon within budget", [f"it cannot be computed: {why}"], "")
         rows.skipped(("epsilon as certified", "claim", "stamps"), "no epsilon")
         return
+    spend, within = computed
     rows.add(
         "epsilon within budget",
         [] if within else [f"the events cost {spend:.9g} and the budget is {budget.epsilon:.9g}"],
@@ -203,6 +206,13 @@ def _check_epsilon(rows: _Checklist, ledger: LedgerContents, certificate: Certif
     stamps = "; ".join(certificate.not_for_release) or "none, and none is due"
     unstamped = owed if not certificate.not_for_release else []
     rows.add("stamps", [f"not stamped, although {reason}" for reason in unstamped], stamps)
+
+
+def _spend(budget: Budget, spent: Tally) -> tuple[float, bool]:
+    """Epsilon of the events, and whether the budget allows it."""
+    spend = budget.spend(spent)
+    wide = budget if math.isinf(budget.epsilon) else replace(budget, epsilon=budget.epsilon * (1 + ROUNDING))
+    return spend, wide.allows(spent) and spend <= wide.epsilon
 
 
 def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> None:

@@ -34,6 +34,7 @@ is private.
 
 _REPEAT = """## How to repeat it
 
+<!-- not run in tests: hours, on a GPU -->
 ```
 gpate reproduce list                                                  # the tables; `list table1c` its cells
 gpate reproduce run table1c --cell '*/mnist/*' --seeds 3 --device cuda

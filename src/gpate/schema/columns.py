@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, ClassVar
@@ -17,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.errors import InvalidValue, SchemaError
+from gpate.errors import InvalidValue, SchemaError, shown
 
 Category = str | int | float
 Floats = NDArray[np.float64]
@@ -56,7 +58,7 @@ class Column:
             COLUMN_TYPES[cls.type] = cls
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        if not is_text(self.name) or not self.name:
             raise InvalidValue("column name", self.name, "a text that is not empty", "Quote it in the YAML file.")
         if not isinstance(self.missing, bool):
             raise InvalidValue(f"missing of column {self.name!r}", self.missing, "true or false")
@@ -71,6 +73,19 @@ class Column:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the usual way to normalise a frozen dataclass
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text that can be written to a file: half of a surrogate pair cannot."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def repeated(values: Iterable[Any]) -> list[Any]:
+    """What is listed more than once."""
+    return [value for value, count in Counter(values).items() if count > 1]
 
 
 def _plain(value: Any) -> Any:
@@ -89,7 +104,7 @@ def _number(what: str, value: object) -> float:
     if isinstance(value, str):  # YAML 1.1 reads 1e5 as text
         with contextlib.suppress(ValueError):
             value = float(value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
         raise InvalidValue(what, value, "a finite number")
     return value
 
@@ -125,7 +140,7 @@ class Numeric(Bounded):
             raise InvalidValue(what, [lower, upper], "[lower, upper] with lower < upper")
         if not math.isfinite(upper - lower):
             raise InvalidValue(what, [lower, upper], "a finite distance apart")
-        if self.scale not in SCALES:
+        if not isinstance(self.scale, str) or self.scale not in SCALES:
             raise InvalidValue(f"scale of column {self.name!r}", self.scale, f"one of {', '.join(SCALES)}")
         if self.scale == "log" and lower <= 0:
             raise InvalidValue(
@@ -177,7 +192,7 @@ class Datetime(Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         what = f"bounds of column {self.name!r}"
-        if self.unit not in UNITS:
+        if not isinstance(self.unit, str) or self.unit not in UNITS:
             raise InvalidValue(f"unit of column {self.name!r}", self.unit, f"one of {', '.join(UNITS)}")
         first, last = (self._time(what, end) for end in _pair(what, self.bounds))
         if not first < last:
@@ -232,7 +247,7 @@ def checked_categories(what: str, values: object) -> tuple[Category, ...]:
     """The list as a tuple, if it is one of distinct texts, whole numbers or numbers."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise InvalidValue(what, values, "a list that is not empty", "They are declared, never read off the data.")
-    if all(isinstance(value, str) for value in values):
+    if all(is_text(value) for value in values):
         listed: tuple[Category, ...] = tuple(values)
     elif all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         listed = tuple(_number(what, value) for value in values)
@@ -245,8 +260,7 @@ def checked_categories(what: str, values: object) -> tuple[Category, ...]:
             "all texts or all numbers",
             "YAML reads yes, no, null and dates as something else: quote them.",
         )
-    twice = [value for value in dict.fromkeys(listed) if listed.count(value) > 1]
-    if twice:
+    if twice := repeated(listed):
         raise InvalidValue(what, twice, "listed once each")
     return listed
 
@@ -261,10 +275,10 @@ class Boolean(Column):
 def column_from_dict(name: str, fields: object) -> Column:
     """The inverse of `Column.to_dict`."""
     if not isinstance(fields, Mapping) or "type" not in fields:
-        raise InvalidValue(f"column {name!r}", fields, "a mapping with a type", "Such as {type: boolean}.")
+        raise InvalidValue(f"column {shown(name)}", fields, "a mapping with a type", "Such as {type: boolean}.")
     kind = fields["type"]
-    if kind not in COLUMN_TYPES:
-        raise InvalidValue(f"type of column {name!r}", kind, f"one of {', '.join(COLUMN_TYPES)}")
+    if not isinstance(kind, str) or kind not in COLUMN_TYPES:
+        raise InvalidValue(f"type of column {shown(name)}", kind, f"one of {', '.join(COLUMN_TYPES)}")
     return _build(COLUMN_TYPES[kind], name, {key: value for key, value in fields.items() if key != "type"})
 
 
@@ -272,7 +286,9 @@ def _build(cls: type[Column], name: str, fields: dict[str, Any]) -> Column:
     declared = {f.name: f for f in dataclasses.fields(cls) if f.name != "name"}
     unknown = [key for key in fields if key not in declared]
     if unknown:
-        raise SchemaError(f"Column {name!r} ({cls.type}) has unknown entries {unknown}; it may have {list(declared)}.")
+        raise SchemaError(
+            f"Column {shown(name)} ({cls.type}) has unknown entries {shown(unknown)}; it may have {list(declared)}."
+        )
     absent = [key for key, f in declared.items() if f.default is dataclasses.MISSING and key not in fields]
     if absent:
         raise SchemaError(

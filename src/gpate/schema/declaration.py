@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,11 +51,25 @@ from typing import Any, ClassVar
 
 import yaml
 
-from gpate.errors import GpateError, InvalidValue, SchemaError, require_count
-from gpate.schema.columns import Boolean, Categorical, Category, Column, checked_categories, column_from_dict
+from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, shown
+from gpate.foreign import attempt
+from gpate.schema.columns import (
+    Boolean,
+    Categorical,
+    Category,
+    Column,
+    checked_categories,
+    column_from_dict,
+    is_text,
+    repeated,
+)
 
 TODO = "TODO: fill in"
 """What a draft holds where only a person can say; a schema with it is refused."""
+
+
+MAX_TEXT = 2**20
+"""Characters of a schema file."""
 
 
 class Schema(ABC):
@@ -102,44 +116,72 @@ class Schema(ABC):
     @staticmethod
     def from_text(text: str, *, source: str = "schema") -> TableSchema | ImageSchema:
         """Reads YAML; `source` names it in errors."""
+        if len(text) > MAX_TEXT:
+            raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Mend: declare less.")
+        loaded = attempt(lambda: [_from_yaml(text, source)])
+        if loaded is None:  # brackets without end, or a tag such as !!int before what is none
+            raise SchemaError(f"The schema {source} is not valid YAML. Mend: write plain mappings, lists and values.")
         try:
-            data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-        except yaml.YAMLError as problem:
-            raise SchemaError(f"The schema {source} is not valid YAML: {problem}") from problem
-        try:
-            return Schema.from_dict(data)
+            return Schema.from_dict(loaded[0])
         except GpateError as problem:
             raise SchemaError(f"{source}: {problem}") from problem
 
     def to_text(self) -> str:
         """YAML that `from_text` reads back as an equal schema."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+        style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None, "width": 100}
+        text = yaml.safe_dump(self.to_dict(), **style)
+        if len(text) > MAX_TEXT:
+            raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Mend: declare less.")
+        return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a YAML file that `load` reads back as an equal schema."""
         Path(path).write_text(self.to_text(), encoding="utf-8")
 
 
+def _from_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as problem:
+        raise SchemaError(f"The schema {source} is not valid YAML: {problem}") from problem
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice; plain YAML would keep the last one in silence."""
+    """Safe YAML that refuses a key given twice, which plain YAML would drop in silence, and aliases.
+
+    An alias is a few bytes that stand for anything, aliases again included: nine lines of nine can be a billion entries.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As the base, without aliases."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not for schemas: write it out", mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the base, after a look at the keys."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for i, key in enumerate(keys) if key in keys[:i]]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is given twice", node.start_mark)
+        seen: set[Any] = set()
+        for key in keys:
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be one value", node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{shown(key)} is given twice", node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 def _only(fields: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:
     unknown = [key for key in fields if key not in known]
     if unknown:
-        raise SchemaError(f"A schema of kind {kind} has no entries {unknown}; it may have {list(known)}.")
+        raise SchemaError(f"A schema of kind {kind} has no entries {shown(unknown)}; it may have {list(known)}.")
+    if not is_text(fields.get("description", "")):
+        raise InvalidValue("description", fields["description"], "a text, or left out")
 
 
 def _optional_text(what: str, value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not value):
+    if value is not None and (not is_text(value) or not value):
         raise InvalidValue(what, value, "a text, or left out")
 
 
@@ -164,7 +206,7 @@ class TableSchema(Schema):
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         names = self.names
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        twice = repeated(names)
         if not names:
             raise InvalidValue("columns", [], "at least one")
         if twice:
@@ -172,7 +214,7 @@ class TableSchema(Schema):
         _optional_text("target", self.target)
         _optional_text("row_id", self.row_id)
         if self.target is not None and self.target not in names:
-            raise InvalidValue("target", self.target, f"one of the columns {names}")
+            raise InvalidValue("target", self.target, f"one of the columns {shown(names)}")
         if self.row_id in names:
             raise InvalidValue(
                 "row_id", self.row_id, "no column", "A row id names a record: take it out of columns, or drop row_id."
@@ -223,7 +265,7 @@ class TableSchema(Schema):
         open_questions = [str(name) for name, entry in columns.items() if _unfinished(entry)]
         if open_questions:
             raise SchemaError(
-                f"Bounds or categories are still to be filled in for {', '.join(open_questions)}. Mend: write down what is "
+                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Mend: write down what is "
                 "publicly known; read off the data they would leak. Or release them with `gpate schema init --schema-epsilon`."
             )
         return cls(**{**fields, "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items())})
@@ -258,7 +300,7 @@ class ImageSchema(Schema):
     def __post_init__(self) -> None:
         require_count("height", self.height, 1)
         require_count("width", self.width, 1)
-        if self.channels not in (1, 3) or isinstance(self.channels, bool):
+        if not isinstance(self.channels, int) or self.channels not in (1, 3) or isinstance(self.channels, bool):
             raise InvalidValue("channels", self.channels, "1 (grey) or 3 (colour)")
         if self.classes != ():
             object.__setattr__(self, "classes", checked_categories("classes", self.classes))

@@ -18,11 +18,14 @@ from typing import Any
 import yaml
 
 from gpate.errors import SchemaError
+from gpate.foreign import attempt
+from gpate.limits import Limits
 from gpate.schema.declaration import TODO
 
 ROWS = 1000
 """How many rows of a text file are read to guess types; a Parquet file states them."""
 
+_LONGEST_NAME = 250  # YAML's keys may have 1024 characters, which take up to four when they are escaped
 _TIME_NAME = re.compile(r"(^|_)(date|time|datetime|timestamp|day)($|_)|_(at|on)$", re.IGNORECASE)
 _ID_NAME = re.compile(r"^(id|uuid|row_?id|record_?id|index)$", re.IGNORECASE)
 
@@ -60,12 +63,22 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
     import pandas as pd
 
     path = Path(path)
-    try:
+
+    def table() -> Any:
         if path.suffix in (".parquet", ".pq"):
-            return pd.read_parquet(path, columns=list(names))
+            return _whole_table(path, names)
+        Limits().check_text(path)
         return pd.read_csv(path, usecols=list(names), low_memory=False)
-    except (ValueError, OSError):  # pandas' own words quote lines
-        raise SchemaError(f"{path} cannot be read to its end as a table.") from None
+
+    if (frame := attempt(table)) is None:  # pandas' own words quote lines
+        raise SchemaError(f"{path} cannot be read to its end as a table. Mend: write it anew.")
+    return frame
+
+
+def _whole_table(path: Path, names: Sequence[str]) -> Any:
+    table = Limits().open_parquet(path).read(columns=list(names))
+    table.validate(full=True)  # texts that are no UTF-8 would fail later, and be quoted
+    return table.to_pandas(ignore_metadata=True)
 
 
 def _guess(name: str, kind: str) -> str:
@@ -78,12 +91,15 @@ def _csv_kinds(path: Path) -> dict[str, str]:
 
     if not path.name.endswith((".csv", ".csv.gz")):
         raise SchemaError(f"{path} is of no known kind. Mend: give a .csv, .csv.gz or .parquet file.")
-    try:
-        head = pd.read_csv(path, nrows=ROWS)
-    except FileNotFoundError:
-        raise SchemaError(f"There is no file {path}.") from None
-    except (ValueError, OSError):  # pandas' own words quote lines
-        raise SchemaError(f"{path} cannot be read as a table with one line of column names at its top.") from None
+    if not path.exists():
+        raise SchemaError(f"There is no file {path}.")
+
+    def first_rows() -> Any:
+        Limits().check_text(path)
+        return pd.read_csv(path, nrows=ROWS)
+
+    if (head := attempt(first_rows)) is None:  # pandas' own words quote lines
+        raise SchemaError(f"{path} cannot be read as a table with one line of column names at its top.")
 
     def kind(dtype: Any) -> str:
         tests = {
@@ -101,12 +117,11 @@ def _parquet_kinds(path: Path) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        schema = pq.read_schema(path)
-    except FileNotFoundError:
-        raise SchemaError(f"There is no file {path}.") from None
-    except (pa.ArrowException, OSError):
-        raise SchemaError(f"{path} cannot be read as a Parquet file.") from None
+    if not path.exists():
+        raise SchemaError(f"There is no file {path}.")
+    schema = attempt(lambda: pq.read_schema(path))
+    if schema is None:
+        raise SchemaError(f"{path} cannot be read as a Parquet file.")
     tests = {
         "boolean": pa.types.is_boolean,
         "integer": pa.types.is_integer,
@@ -144,6 +159,11 @@ def draft(
     """
     if not types:
         raise SchemaError("There are no columns to draft a schema for.")
+    if any(len(name) > _LONGEST_NAME or not name.isprintable() for name in types):
+        raise SchemaError(
+            "A column's name is far too long, or holds line ends or the like. Mend: see that the "
+            "first line of the data holds names, and shorten them."
+        )
     bounds, categories = bounds or {}, categories or {}
     row_id = row_id_of(list(types))
     header = _HEADER.format(source=source, open=(_RELEASED if paid else _NOT_READ).format(paid=paid, todo=TODO))

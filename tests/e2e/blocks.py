@@ -1,0 +1,75 @@
+"""Runs the code blocks of a page in Markdown, in order, in one folder and one process of its own.
+
+| block | what is done |
+|---|---|
+| yaml | a file, named in the comment of its first line |
+| python | run as a program |
+| text | a picture: nothing |
+| without a language | every line that starts with `gpate` is run; there must be one, unless the block holds `make` targets |
+
+A block that cannot be run here says why, in the line above it: `<!-- not run in tests: REASON -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(
+    r"(?:^<!-- not run in tests: (?P<why>[^\n]+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$",
+    flags=re.DOTALL | re.MULTILINE,
+)
+
+
+def blocks(text: str) -> list[tuple[str, str, str | None]]:
+    """Language, content, and why it is not run (None if it is), of every block."""
+    found = [(match["language"], match["body"], match["why"]) for match in _BLOCK.finditer(text)]
+    assert 2 * len(found) == len(re.findall(r"^ *```", text, flags=re.MULTILINE)), "a fence without its end"
+    return found
+
+
+def commands(block: str) -> list[list[str]]:
+    return [shlex.split(line, comments=True) for line in block.splitlines() if line.startswith("gpate ")]
+
+
+def run_blocks(chosen: Sequence[tuple[str, str]], folder: Path) -> str:
+    """Runs (language, content) one after the other; what they print."""
+    run = subprocess.run(
+        [sys.executable, __file__], input=json.dumps(chosen), capture_output=True, text=True, cwd=folder, timeout=280
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
+    return run.stdout + run.stderr
+
+
+def _run_here(language: str, body: str) -> None:
+    if language == "yaml":
+        Path(body.splitlines()[0].removeprefix("# ")).write_text(body)
+    elif language == "python":
+        exec(compile(body, "<block>", "exec"), {"__name__": "__main__"})
+    elif language != "text":
+        assert commands(body) or re.search(r"^make ", body, flags=re.MULTILINE), f"nothing to run in:\n{body}"
+        for command in commands(body):
+            _command(command)
+
+
+def _command(words: list[str]) -> None:
+    """As the shell would, but for the seconds that another process takes to start."""
+    from gpate.cli import main
+
+    code: object = None
+    try:
+        main(words[1:])
+    except SystemExit as end:
+        code = end.code
+    assert not code, f"{shlex.join(words)} ended with code {code}"
+
+
+if __name__ == "__main__":
+    for each in json.load(sys.stdin):
+        _run_here(*each)
