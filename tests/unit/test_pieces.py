@@ -132,8 +132,8 @@ def test_a_rank_reads_its_own_row_groups_and_no_more(tmp_path: Path, monkeypatch
 def test_a_rank_opens_its_own_images_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("folder", tmp_path, 20)
     folder, opened = open_source(path, schema), []
-    inner = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda self: opened.append(self.name) or inner(self))
+    inner = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *mode: opened.append(self.name) or inner(self, *mode))
     assert len(hashes(folder, size=4, ranks=one_of(1, 4))) == len(opened) == 5
 
 

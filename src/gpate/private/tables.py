@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from gpate.errors import ColumnMissing, ColumnUndeclared, DataEmpty, DataError, DataUnreadable
 from gpate.foreign import attempt
 from gpate.limits import Limits
+
+T = TypeVar("T")
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """How a missing number may be written in a .csv file; a missing text is an empty cell."""
@@ -169,27 +171,21 @@ def _csv(path: Path, **options: Any) -> pd.DataFrame:
 
 def _csv_pieces(path: Path, **options: Any) -> Iterator[pd.DataFrame]:
     """The same, piece by piece."""
-    reader: Iterator[pd.DataFrame] | None = None
     end = pd.DataFrame()
-
-    def piece() -> pd.DataFrame:
-        nonlocal reader
-        reader = reader or iter(pd.read_csv(path, encoding="utf-8", index_col=False, **options))
-        return next(reader, end)
-
-    while (frame := _told(path, piece)) is not end:
-        yield frame
+    with _told(path, lambda: pd.read_csv(path, encoding="utf-8", index_col=False, **options)) as reader:
+        while (frame := _told(path, lambda: next(reader, end))) is not end:
+            yield frame
 
 
-def _told(path: Path, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _told(path: Path, read: Callable[[], T]) -> T:
     """What pandas reads; its errors by our names, and those that nobody has met yet."""
-    frame = attempt(lambda: _named(path, read))
-    if frame is None:
+    found = attempt(lambda: _named(path, read))
+    if found is None:
         raise DataUnreadable(f"{path} cannot be read as a table. Mend: write it anew.")
-    return frame
+    return found
 
 
-def _named(path: Path, read: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _named(path: Path, read: Callable[[], T]) -> T:
     try:
         with _strict():
             return read()
