@@ -74,7 +74,7 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
     else:
         model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[kind])
         schema = TABLE if kind in ("table", "merf") else IMAGES
-        model.fit(*data, schema=schema, out=out, ranks=ranks, on_progress=show)
+        model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", on_progress=show)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,37 @@ def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
     assert len({paid(run) for run in runs}) == 1
 
 
+def test_sites_with_records_of_their_own_release_what_one_rank_with_all_of_them_does(tmp_path: Path) -> None:
+    pixels, labels = images(2500)
+    places = {"whole": slice(None), "0": slice(0, 900), "1": slice(900, None)}  # not at a whole chunk
+    for name, rows in places.items():
+        np.savez(tmp_path / f"{name}.npz", images=pixels[rows], labels=labels[rows])
+    whole = fitted("embedding", tmp_path / "one", 1, str(tmp_path / "whole.npz"))
+    run = tmp_path / "two"
+    for process in ranks(2, *RANK, "embedding", str(run), "sites", str(tmp_path / "{rank}.npz")):
+        code, said = ended(process, 90.0)
+        assert code == 0, said[-2000:]
+    assert weights(run) == weights(whole)
+    assert paid(run) == paid(whole)
+
+
+@pytest.mark.slow
+def test_sites_vote_by_teachers_of_their_own_and_go_on_after_a_stop(tmp_path: Path) -> None:
+    pixels, labels = images(200)
+    for name, rows in {"0": slice(0, 120), "1": slice(120, None)}.items():
+        np.savez(tmp_path / f"{name}.npz", images=pixels[rows], labels=labels[rows])
+    data, run = str(tmp_path / "{rank}.npz"), str(tmp_path / "run")
+    started = ranks(2, *RANK, "votes", run, "sites", data)
+    assert started[0].stdout is not None
+    for _ in range(3):
+        assert started[0].stdout.readline()
+    os.kill(started[1].pid, signal.SIGKILL)
+    assert [ended(process)[0] for process in started] == [1, -signal.SIGKILL]
+    done = torchrun(2, *RANK, "votes", run, "resume", data)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert paid(tmp_path / "run") == paid(fitted("votes", tmp_path / "whole", 1))
+
+
 def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_path: Path) -> None:
     whole = fitted("votes", tmp_path / "whole", 1)
     started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit")

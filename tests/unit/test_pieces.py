@@ -253,3 +253,13 @@ def test_frames_and_pieces_of_a_csv_are_alike(tmp_path: Path) -> None:
     path, schema = written("csv", tmp_path)
     pieces = pd.concat([piece.records for piece in open_source(path, schema).share(size=7)], ignore_index=True)
     pd.testing.assert_frame_equal(pieces, read_source(path, schema).records)
+
+
+def test_all_records_of_a_site_go_to_its_own_teachers_and_each_to_one(tmp_path: Path) -> None:
+    path, schema = written("stored", tmp_path, 200)
+    walk = Walk(open_source(path, schema), schema, RECIPES["paper"], ranks=one_of(1, 3), sites=True)
+    material = walk.material(teachers=9, key=KEY, own=slice(3, 6))
+    assert (material.partition.teachers, material.first, material.teachers) == (3, 3, 9)
+    assert int(material.partition.sizes.sum()) == len(material.labels) == 200
+    assert material.partition.order.sort().values.tolist() == list(range(200))
+    assert bool(material.partition.has_records.all())

@@ -54,6 +54,9 @@ def fit(
     seed: Annotated[int | None, typer.Option(help="Of everything but the noise.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A try-out: few iterations.")] = False,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Under torchrun: each rank's data are its own, and nobody else's.")
+    ] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
     as_json: Annotated[
@@ -99,6 +102,7 @@ def fit(
                     target=target,
                     out=out or Path("run"),
                     ranks=ranks,
+                    sites=sites,
                     on_progress=show,
                     on_warning=warn,
                     stop=stop.is_set,

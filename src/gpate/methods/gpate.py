@@ -138,6 +138,7 @@ class GPATE:
         target: str | None = None,
         out: str | os.PathLike[str] | None = None,
         ranks: Ranks = ALONE,
+        sites: bool = False,
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_warning: Callable[[str], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
@@ -152,6 +153,8 @@ class GPATE:
             out: the run folder; a temporary one by default.
             ranks: from `gpate.boundary.ranks_here()` in a process that torchrun started. All ranks call `fit` alike; rank 0
                 alone pays and writes, and is the only one fitted.
+            sites: whether each rank brings records of its own, instead of all bringing the same. A record that two sites have counts
+                twice, and the promise does not cover that.
             on_progress: called after each iteration with numbers that may be shown.
             on_warning: called with what a user should know before trusting the result.
             stop: asked after each iteration; True stops the run so that it can be resumed.
@@ -167,7 +170,8 @@ class GPATE:
         epsilon = float("inf") if settings.noiseless else self.epsilon
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
-        walk = _walk(data, labels, public, settings, ranks)
+        ranks.agree("choice of sites", sites)
+        walk = _walk(data, labels, public, settings, ranks, sites)
         key = key_from(ranks.share(lambda: new_key().hex()))
         fingerprint = _recognised(walk, key)
         recipes.check_room(settings, budget=budget, dims=walk.spec.dims)
@@ -176,6 +180,7 @@ class GPATE:
         )
         plan = {
             "source": source_of(data),
+            "sites": sites,
             "schema": public.to_dict(),
             "settings": settings.to_json(),
             "seed": streams.seed,
@@ -226,7 +231,8 @@ class GPATE:
         public = Schema.from_dict(plan["schema"])
         settings = Settings.from_json(plan["settings"])
         _check_method(settings, ranks)
-        walk, key = _walk(data, labels, public, settings, ranks), key_from(plan["partition_key"])
+        walk = _walk(data, labels, public, settings, ranks, plan["sites"])
+        key = key_from(plan["partition_key"])
         if _recognised(walk, key) != plan["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Mend: resume with the same data, or start a new run."
@@ -367,14 +373,17 @@ def _check_method(settings: Settings, ranks: Ranks) -> None:
         raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(SHARDED)}")
 
 
-def _walk(data: Any, labels: Any, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks) -> Walk:
+def _walk(
+    data: Any, labels: Any, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks, sites: bool
+) -> Walk:
     """The records; those of a method that can be shared need not all be in memory."""
-    return walk_through(data, labels, schema, settings, shared=settings.method in SHARDED, ranks=ranks)
+    shared = settings.method in SHARDED
+    return walk_through(data, labels, schema, settings, shared=shared, ranks=ranks, sites=sites)
 
 
 def _recognised(walk: Walk, key: bytes) -> str:
     """The records' fingerprint, once all ranks were seen to have the same records before them."""
-    if walk.ranks.size > 1:
+    if walk.ranks.size > 1 and not walk.sites:
         walk.ranks.agree("records", walk.source.witness(key), "give every rank the same data")
     return walk.fingerprint(key)
 

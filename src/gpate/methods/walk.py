@@ -8,6 +8,9 @@ keeps its own teachers' records only.
 
 Shares of up to `HOLD` bytes are kept as tensors after the first walk. Larger ones are read again each time, and what is in
 memory does not grow with the number of records.
+
+Ranks may also be *sites*, each with records of its own: then a rank's share is all that its source has, and its records go to
+its own teachers. A record must then be at one site only, which nobody can check.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class Walk:
         schema: public.
         settings: of the run; chunks and latent are theirs.
         ranks: all that have a share.
+        sites: whether each rank's source holds records of its own, instead of all records.
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class Walk:
         settings: Settings,
         *,
         ranks: Ranks = ALONE,
+        sites: bool = False,
     ) -> None:
-        self.source, self.schema, self.ranks = source, schema, ranks
+        self.source, self.schema, self.ranks, self.sites = source, schema, ranks, sites
+        self._readers = ALONE if sites else ranks
         self.spec = spec_for(schema, settings.latent)
         self._latent = settings.latent
         self._whole: Encoding | None = None
@@ -157,11 +163,11 @@ class Walk:
             yield from Tensors(encoded.features, encoded.labels).chunks(size)
 
     def _pieces(self) -> Iterator[PrivateRecords]:
-        return self.source.share(size=self._size, block=self.block, ranks=self.ranks)
+        return self.source.share(size=self._size, block=self.block, ranks=self._readers)
 
     @property
     def _small(self) -> bool:
-        return 4 * self.spec.dims * self.source.at_most <= HOLD * self.ranks.size
+        return 4 * self.spec.dims * self.source.at_most <= HOLD * self._readers.size
 
     def material(self, *, teachers: int, key: bytes, own: slice | None = None) -> Material:
         """The records of some teachers, and of no other.
@@ -185,18 +191,30 @@ class Walk:
         for piece in self.source.share(size=self._size):
             hashes = hash_rows(piece.content(), key=key)
             owners = teachers_of(hashes, teachers=teachers)
-            mine = (owners >= own.start) & (owners < own.stop)
+            mine = (owners >= own.start) & (owners < own.stop) | self.sites
             if mine.any():
                 encoded = encode_records(piece.part(mine), self.schema, self._latent, whole=False)
                 kept.append((encoded.features, encoded.labels))
                 hashes_kept.append(hashes[mine])
-        tensors = _joined(kept, self.spec.dims)
-        partition = Partition.from_hashes(np.concatenate(hashes_kept), teachers=teachers)
+        tensors, found = _joined(kept, self.spec.dims), np.concatenate(hashes_kept)
+        if self.sites:
+            split = Partition.from_hashes(found, teachers=own.stop - own.start)
+            return Material(
+                features=tensors.features, labels=tensors.labels, partition=split, first=own.start, teachers=teachers
+            )
+        partition = Partition.from_hashes(found, teachers=teachers)
         return Material(features=tensors.features, labels=tensors.labels, partition=partition).shard(own)
 
 
 def walk_through(
-    data: Any, labels: Any, schema: TableSchema | ImageSchema, settings: Settings, *, shared: bool, ranks: Ranks
+    data: Any,
+    labels: Any,
+    schema: TableSchema | ImageSchema,
+    settings: Settings,
+    *,
+    shared: bool,
+    ranks: Ranks,
+    sites: bool = False,
 ) -> Walk:
     """The private records of a run.
 
@@ -207,13 +225,14 @@ def walk_through(
         settings: of the run.
         shared: whether the method goes through records chunk by chunk, or by teachers; else they are read whole.
         ranks: all of them.
+        sites: as of `Walk`.
     """
     if shared and labels is None and not isinstance(data, np.ndarray):
         source = open_source(data, schema)
-        walk = Walk(source, schema, settings, ranks=ranks)
+        walk = Walk(source, schema, settings, ranks=ranks, sites=sites)
         if isinstance(source, Held) or ranks.size > 1 or not walk._small:
             return walk
-    return Walk(Held(read_records(data, labels, schema)), schema, settings, ranks=ranks)
+    return Walk(Held(read_records(data, labels, schema)), schema, settings, ranks=ranks, sites=sites)
 
 
 def _sums(records: PrivateRecords, key: bytes) -> tuple[int, int]:
