@@ -40,6 +40,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
     "embedding": {"recipe": "default", "settings": MATCH},
     "rounds": {"recipe": "default-images", "settings": {**MATCH, **LATER, "shares": (0.5, 0.5)}},
+    "refined": {
+        "recipe": "refined",
+        "settings": {**MATCH, **VOTES, "teacher_batch": 4, "iterations": 3, "warm_up": 2, "shares": (1.0,)},
+    },
     "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40}},
 }
 

@@ -67,6 +67,7 @@ def ended(process: subprocess.Popen[str], seconds: float = 30.0) -> tuple[int, s
         pytest.param("table", (1, 3), marks=pytest.mark.slow),
         pytest.param("merf", (1, 2), marks=pytest.mark.slow),
         pytest.param("rounds", (1, 2), marks=pytest.mark.slow),
+        pytest.param("refined", (1, 2), marks=pytest.mark.slow),
     ],
 )
 def test_the_number_of_ranks_changes_no_bit(kind: str, sizes: tuple[int, ...], tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ TRAIN: dict[str, Callable[[Job], Fitted]] = {
 }
 
 
-SHARDED = ("votes", "embedding")
+SHARDED = ("votes", "embedding", "refined")
 """The methods that several ranks can share."""
 
 
