@@ -67,7 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", choices=("adult", "credit"))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.2, 1.0, 10.0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--noise", default="exact", choices=("exact", "fast"))
     parser.add_argument("--validation", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="changes to the settings")
@@ -80,7 +81,7 @@ def main() -> None:
         rows = []
         for epsilon in asked.epsilon:
             runs = []
-            for seed in range(asked.seeds):
+            for seed in range(asked.first, asked.first + asked.seeds):
                 figures = one_run(name, epsilon, seed, asked.noise, settings, validation=asked.validation)
                 runs.append(figures)
                 line = {"data": name, "epsilon": epsilon, "seed": seed, "noise": asked.noise, **figures}
