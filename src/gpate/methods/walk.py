@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,13 @@ HOLD = 1 << 28
 
 _PIECE = 1 << 22
 """Bytes of a piece as tensors: what is in memory of a file that is walked through."""
+
+
+class _Seen(NamedTuple):
+    """Counts over this rank's share: of each class, and of values outside the domain for each column. Private."""
+
+    counts: Tensor
+    outside: Tensor
 
 
 class Walk:
@@ -69,9 +76,7 @@ class Walk:
         self._held: Tensors | None = None
         self.block = settings.embedding.chunk_for(self.spec.dims)
         self._size = self.block * max(1, _PIECE // (4 * self.spec.dims * self.block))
-        columns = len(schema.columns) if isinstance(schema, TableSchema) else 0
-        self._counts = torch.zeros(self.spec.classes, dtype=torch.int64)
-        self._outside = torch.zeros(columns, dtype=torch.int64)
+        self._seen: _Seen | None = None
 
     @classmethod
     def held(cls, records: PrivateRecords, schema: TableSchema | ImageSchema, settings: Settings) -> Walk:
@@ -108,6 +113,8 @@ class Walk:
             OneClassOnly: all records have the same label.
         """
         first, second = 0, 0
+        columns = len(self.schema.columns) if isinstance(self.schema, TableSchema) else 0
+        self._seen = _Seen(torch.zeros(self.spec.classes, dtype=torch.int64), torch.zeros(columns, dtype=torch.int64))
         if self._in_memory:
             first, second = _sums(self._records, key)
             _ = self.whole  # what cannot be encoded is refused now, before there is a run
@@ -116,11 +123,11 @@ class Walk:
             for piece in self._pieces():
                 added = _sums(piece, key)
                 first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                features, labels = self._look(piece)
+                features, labels = self._look(piece, self._seen)
                 if kept is not None:
                     kept.append((features, labels))
             self._held = None if kept is None else _joined(kept, self.spec.dims)
-        seen = torch.nonzero(self._counts).flatten().tolist()
+        seen = torch.nonzero(self._seen.counts).flatten().tolist()
         only = hashlib.blake2b(repr(seen).encode(), key=key, digest_size=8).hexdigest() if len(seen) == 1 else ""
         parts = self.ranks.gather([first, second, only if seen else None])
         classes = {part[2] for part in parts} - {None}
@@ -129,12 +136,12 @@ class Walk:
         total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
         return hashlib.blake2b(repr(total).encode(), key=key, digest_size=16).hexdigest()
 
-    def _look(self, piece: PrivateRecords) -> tuple[Tensor, Tensor]:
+    def _look(self, piece: PrivateRecords, seen: _Seen) -> tuple[Tensor, Tensor]:
         """A piece as tensors, counted."""
         encoded = encode_records(piece, self.schema, self._latent, whole=False)
-        self._counts += counted(encoded.labels, self.spec.classes)
+        seen.counts.add_(counted(encoded.labels, self.spec.classes))
         if encoded.outside is not None:
-            self._outside += encoded.outside
+            seen.outside.add_(encoded.outside)
         return encoded.features, encoded.labels
 
     @property
@@ -142,13 +149,19 @@ class Walk:
         """How many values of each column of this share lay outside the declared domain; None for images."""
         if isinstance(self.schema, ImageSchema):
             return None
-        found = self.whole.outside if self._in_memory else self._outside
+        found = self.whole.outside if self._in_memory else self._counted.outside
         assert found is not None
         return Sensitive(found)
 
+    @property
+    def _counted(self) -> _Seen:
+        """What the walk of `fingerprint` counted; without that walk there is nothing, and zeros would be a lie."""
+        assert self._seen is not None, "fingerprint() comes first"
+        return self._seen
+
     def class_counts(self, classes: int) -> Sensitive[Tensor]:
         """How many records of this share are of each class."""
-        return Sensitive(counted(self.whole.labels, classes) if self._in_memory else self._counts)
+        return Sensitive(counted(self.whole.labels, classes) if self._in_memory else self._counted.counts)
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This share, chunk by chunk."""
