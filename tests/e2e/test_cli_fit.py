@@ -291,7 +291,11 @@ def write_csv(frame: pd.DataFrame, path: Path, encoding: str = "utf-8") -> None:
 
 
 TABLES = {
-    "an undeclared column": (lambda f, p: write_csv(f.assign(extra="zebra"), p), "ColumnUndeclared", "does not declare"),
+    "an undeclared column": (
+        lambda f, p: write_csv(f.assign(extra="zebra"), p),
+        "ColumnUndeclared",
+        "does not declare",
+    ),
     "a missing column": (lambda f, p: write_csv(f.drop(columns="age"), p), "ColumnMissing", "'age'"),
     "text for numbers": (lambda f, p: write_csv(f.assign(age="zebra"), p), "DataUnreadable", "'age'"),
     "a column of NaN": (lambda f, p: write_csv(f.assign(pay=np.nan), p), "SchemaError", "pay"),

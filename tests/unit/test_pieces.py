@@ -263,3 +263,10 @@ def test_all_records_of_a_site_go_to_its_own_teachers_and_each_to_one(tmp_path: 
     assert int(material.partition.sizes.sum()) == len(material.labels) == 200
     assert material.partition.order.sort().values.tolist() == list(range(200))
     assert bool(material.partition.has_records.all())
+
+
+def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: a header may state any number of them."""
+    np.savez(tmp_path / "a.npz", images=np.zeros((2**40, 0, 8), dtype=np.uint8), labels=np.zeros(3, dtype=np.int64))
+    with pytest.raises(DataUnreadable):
+        open_source(tmp_path / "a.npz", IMAGES)

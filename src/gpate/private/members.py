@@ -112,7 +112,9 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Memb
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(file)
         header = file.tell()
-    if dtype.hasobject or not shape or min(shape) < 0 or header + dtype.itemsize * math.prod(shape) != info.file_size:
+    if dtype.hasobject or not dtype.itemsize or not shape or shape[0] < 0 or min(shape[1:], default=1) < 1:
+        raise ValueError  # rows of no bytes could be as many as the header likes
+    if header + dtype.itemsize * math.prod(shape) != info.file_size:
         raise ValueError
     return Member(path=path, info=info, header=header, shape=shape, dtype=dtype, by_rows=not fortran or len(shape) == 1)
 

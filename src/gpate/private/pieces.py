@@ -175,7 +175,7 @@ class _Arrays(_File, Counted):
 
 
 def _nothing(start: int, stop: int, size: int) -> Iterator[None]:
-    return iter([None] * len(range(start, stop, size)))
+    return (None for _ in range(start, stop, size))
 
 
 class _Parquet(_File, Counted):
