@@ -195,7 +195,8 @@ def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
         return np.ones(1)
     half = len(counts) // 2
     mass, total = float(pooled.sum()), float(counts.sum())
-    share = float(pooled[:half].sum()) / mass if mass > 0 else half / len(counts)
+    # two sums of the same numbers may differ in the last bit, and a share of more than 1 would leave less than 0
+    share = min(float(pooled[:half].sum()) / mass, 1.0) if mass > 0 else half / len(counts)
     if total > 0:
         apart = float(counts[:half].sum()) / total - share
         noise = spread / total * math.sqrt(half * (1 - share) ** 2 + (len(counts) - half) * share**2)

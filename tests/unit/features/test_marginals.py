@@ -142,3 +142,13 @@ def test_shares_are_shares(counts: np.ndarray, spread: float) -> None:
     found = shares_near(counts, np.arange(6.0), spread)
     assert (found >= 0).all()
     assert found.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_no_share_is_negative_where_one_half_is_empty(seed: int) -> None:
+    """Sums of a half and of the whole are rounded differently: a share of 1 + 2^-52 once left -2^-52."""
+    rng = np.random.default_rng(seed)
+    pooled = np.where(np.arange(1000) < 500, rng.random(1000), 0.0)
+    found = shares_near(np.zeros(1000), pooled, 1.0)
+    assert found.min() >= 0.0
+    assert found.sum() == pytest.approx(1.0)
