@@ -165,7 +165,7 @@ def measured(
         seed: of the bootstrap and of the order of equal scores.
     """
     if len(scores) != len(inside) or not inside.any() or inside.all() or not np.isfinite(scores).all():
-        raise InvalidValue("scores", f"{len(scores)}", "finite, one for each target, members and others among them")
+        raise InvalidValue("scores", "<withheld>", "finite, one for each target, members and others among them")
     rng = np.random.default_rng(seed)
     low, high = _auc_interval(scores, inside, auc_risk, rng)
     bound, guesses, right = least_epsilon(scores, inside, delta=delta, risk=risk, rng=rng)
