@@ -7,14 +7,20 @@ the results file. So after a crash at any time:
 - after it, the generator is there, and is only judged;
 - after its line was written, the unit is finished, and what is left of its folder is removed.
 
+Several runs may share a results file and a work folder, as several processes on one card do: who runs a unit holds its lock, which
+ends with the process, and the others pass it by.
+
 Experiments use fast noise with the unit's seed, on benchmark data: they are stamped not for release.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,18 +57,44 @@ def run(
         listeners: of each unit.
         time_left: asked before each unit; from the first False on none is started.
     """
-    finished = {record.unit: record for record in store.read(place.results)}
     for unit in units:
-        record = finished.get(unit.id)
         if (why := unavailable(unit.fit)) is not None:
             yield Outcome(unit=unit, reason=why)
-        elif record is not None and record.asked == asked(unit):
-            _finished(place.work / unit.slug)
-            yield Outcome(unit=unit, record=record)
-        elif not time_left():
-            yield Outcome(unit=unit, reason="the time was up, or the run was stopped")
-        else:
-            yield _run(unit, place, listeners(unit))
+            continue
+        with _claimed(unit, place) as claimed:
+            finished = {record.unit: record for record in store.read(place.results)}  # others may have added some
+            record = finished.get(unit.id)
+            if record is not None and record.asked == asked(unit):
+                if claimed:
+                    _finished(place.work / unit.slug)
+                yield Outcome(unit=unit, record=record)
+            elif not claimed:
+                yield Outcome(unit=unit, reason="another process is at it")
+            elif not time_left():
+                yield Outcome(unit=unit, reason="the time was up, or the run was stopped")
+            else:
+                yield _run(unit, place, listeners(unit))
+
+
+@contextmanager
+def _claimed(unit: Unit, place: Place) -> Iterator[bool]:
+    """Whether the unit is ours to run until this ends."""
+    place.work.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = place.work / f"{unit.slug}.lock"
+    while True:
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            if os.fstat(lock.fileno()).st_nlink == 0:  # whoever held it has removed the file since
+                continue
+            try:
+                yield True
+            finally:
+                path.unlink()
+            return
 
 
 def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:

@@ -147,6 +147,36 @@ def test_nothing_is_started_when_the_time_is_up(tmp_path: Path) -> None:
     assert {outcome.reason for outcome in outcomes[2:]} == {"the time was up, or the run was stopped"}
 
 
+def test_who_shares_the_files_passes_by_what_another_is_at(tmp_path: Path) -> None:
+    units = units_of(select("data-independent", "*bought*"), seeds=1)
+    place = crash.place(tmp_path)
+    first, second = run(units, place), run(units, place)
+    begun = next(first)  # its lock is held until the next is asked for
+    assert begun.new
+    passed = next(second)
+    assert not passed.new
+    assert passed.record == begun.record, "it was finished in the meantime"
+    place.results.unlink()
+    (again,) = run(units[:1], place)
+    assert again.reason == "another process is at it"
+    for outcome in (*first, *second, *run(units, place)):
+        assert outcome.record is not None
+    assert place.results.read_bytes().count(b"\n") == len(units)
+    assert list(place.work.iterdir()) == []
+
+
+def test_two_processes_share_the_work(tmp_path: Path) -> None:
+    """Each unit is run once, by either."""
+    shared = ["--results", str(tmp_path / "r.jsonl"), "--work", str(tmp_path / "work"), "--seeds", "1"]
+    command = [sys.executable, "-m", "gpate", "reproduce", "run", "data-independent", "--cell", "*bought*", *shared]
+    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    units = units_of(select("data-independent", "*bought*"), seeds=1)
+    assert sum(int(text.splitlines()[-1].split()[0]) for text in said if "left out." in text) == len(units), said
+    assert (tmp_path / "r.jsonl").read_bytes().count(b"\n") == len(units)
+
+
 def test_iterations_bought_are_the_most_that_fit(tmp_path: Path) -> None:
     """Against the sums themselves: rho of n iterations, by the paper's conversion, at the best of its orders."""
     from math import log
