@@ -22,7 +22,7 @@ from gpate.errors import InvalidValue, require_count
 from gpate.student.normalisation import ClassNorm
 
 LEAK = 0.2
-IMAGE_NETWORKS = ("dcgan", "residual", "dense")
+IMAGE_NETWORKS = ("dcgan", "narrow", "residual", "dense")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,9 @@ class GeneratorSpec:
         height: of an image.
         width: of an image, or of a table's encoded row.
         softmax: [start, stop) of each one-hot block of a table.
-        network: of an image: `dcgan` (the paper's), `residual` (larger, smoother) or `dense` (for very small images).
-        maps: of an image's residual network at its full size.
+        network: of an image: `dcgan` (the paper's), `narrow` (the same with fewer maps), `residual` (larger, smoother) or
+            `dense` (for very small images).
+        maps: of a residual network at its full size, or of a narrow one's last hidden layer, where the paper's has 64.
     """
 
     kind: str
@@ -79,6 +80,7 @@ def build_network(spec: GeneratorSpec) -> nn.Module:
         return TableGenerator(spec)
     kinds: dict[str, type[nn.Module]] = {
         "dcgan": ImageGenerator,
+        "narrow": ImageGenerator,
         "residual": ResidualGenerator,
         "dense": DenseGenerator,
     }
@@ -129,22 +131,23 @@ class ImageGenerator(nn.Module):
 
     28x28 (and smaller) starts from a quarter of the size and 128 maps, with 64 kernels between, as the paper says for
     MNIST; 32x32 and 64x64 start from 4x4 (8x8 for other sizes) and halve the number of maps at each step, DCGAN's
-    sizes.
+    sizes. A narrow one has as small a share of all of them as it has of the last 64.
     """
 
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()
         self.spec = spec
-        stages, maps = 2, [128, 64]
+        stages, last = 2, spec.maps if spec.network == "narrow" else 64
         if spec.height >= 32 and spec.height % 8 == 0 and spec.width % 8 == 0:
             stages = 4 if spec.height >= 64 and spec.height % 16 == 0 and spec.width % 16 == 0 else 3
-            maps = [64 * 2**i for i in reversed(range(stages))]
+        maps = [last * 2**i for i in reversed(range(stages))]
+        hidden = 16 * last
         self.base = (maps[0], spec.height // 2**stages, spec.width // 2**stages)
         base = self.base[0] * self.base[1] * self.base[2]
         y = spec.classes
-        self.dense1 = nn.Linear(spec.latent + y, 1024, bias=False)
-        self.norm1 = nn.BatchNorm1d(1024)
-        self.dense2 = nn.Linear(1024 + y, base, bias=False)
+        self.dense1 = nn.Linear(spec.latent + y, hidden, bias=False)
+        self.norm1 = nn.BatchNorm1d(hidden)
+        self.dense2 = nn.Linear(hidden + y, base, bias=False)
         self.norm2 = nn.BatchNorm1d(base)
         outs = [*maps[1:], spec.channels]
         self.ups = nn.ModuleList(
