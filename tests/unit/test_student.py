@@ -181,24 +181,27 @@ def test_sizes_that_cannot_be_built_are_named() -> None:
         GeneratorSpec(kind="video", width=3, classes=2)
 
 
+@pytest.mark.parametrize("network", ["dcgan", "narrow"])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 48), (3, 64, 64)])
-def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int]) -> None:
+def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int], network: str) -> None:
     """With weights, shifts and statistics that are nothing special, so that a forgotten one would show."""
     channels, height, width = shape
-    spec = GeneratorSpec(kind="image", channels=channels, height=height, width=width, classes=3)
-    network = build_network(spec)
+    spec = GeneratorSpec(
+        kind="image", channels=channels, height=height, width=width, classes=3, network=network, maps=8
+    )
+    made = build_network(spec)
     stream = torch.Generator().manual_seed(0)
-    initialise(network, stream)
+    initialise(made, stream)
     state = {
         name: t + 0.1 * torch.rand(t.shape, generator=stream) if t.is_floating_point() else t
-        for name, t in network.state_dict().items()
+        for name, t in made.state_dict().items()
     }
-    network.load_state_dict(state)
+    made.load_state_dict(state)
     z, labels = torch.rand(7, spec.latent, generator=stream) * 2 - 1, torch.arange(7) % 3
     with torch.no_grad():
-        plain = network.eval()(z, labels)
+        plain = made.eval()(z, labels)
     assert plain.std() > 0.01
-    assert torch.allclose(FoldedGenerator(network, state, dtype=torch.float32)(z, labels), plain, atol=1e-5)
+    assert torch.allclose(FoldedGenerator(made, state, dtype=torch.float32)(z, labels), plain, atol=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available() or not has_triton(), reason="needs a GPU with Triton")

@@ -187,7 +187,7 @@ class Ensemble:
         with torch.no_grad():
             adam(
                 [weights[name] for name in names],
-                [gradients[name] for name in names],
+                [gradients[name].contiguous() for name in names],  # a penalty's gradient may be a transposed view
                 [first[name] for name in names],
                 [second[name] for name in names],
                 [],

@@ -50,7 +50,8 @@ class FoldedGenerator:
         # maps last: the convolutions' own order
         weight = (state["dense2.weight"] * scale[:, None]).unflatten(0, self.base).permute(1, 2, 0, 3).flatten(0, 2)
         shift = shift.unflatten(0, self.base).permute(1, 2, 0).flatten()
-        self.dense2, self.label2 = weight[:, :1024].to(dtype), (weight[:, 1024:].T + shift).to(dtype)
+        hidden = len(state["dense1.weight"])
+        self.dense2, self.label2 = weight[:, :hidden].to(dtype), (weight[:, hidden:].T + shift).to(dtype)
 
         self.ups: list[tuple[Tensor, Tensor]] = []
         height, width = self.base[1:]
