@@ -129,6 +129,18 @@ def test_a_rank_reads_its_own_row_groups_and_no_more(tmp_path: Path, monkeypatch
     assert asked == [0, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 9]  # 25 rows each, in groups of 10: those on a border twice
 
 
+def test_row_groups_that_hold_fewer_rows_than_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by fuzzing: a walk that ends early would leave records out without a word."""
+    path, schema = written("parquet", tmp_path, 100)
+    inner = pq.ParquetFile.iter_batches
+    for kept in (0, 3):
+        monkeypatch.setattr(
+            pq.ParquetFile, "iter_batches", lambda self, n=kept, **options: iter(list(inner(self, **options))[:n])
+        )
+        with pytest.raises(DataUnreadable, match="cut short"):
+            hashes(open_source(path, schema), size=5, block=5)
+
+
 def test_a_rank_opens_its_own_images_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("folder", tmp_path, 20)
     folder, opened = open_source(path, schema), []

@@ -188,6 +188,8 @@ class _Parquet(_File, Counted):
         check_columns(facts, file.schema_arrow.names, self.where)
         about = file.metadata
         rows = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
+        if min(rows, default=0) < 0:
+            raise self._unreadable()
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]
 
@@ -223,6 +225,8 @@ class _Parquet(_File, Counted):
                 waiting = waiting.slice(size)
             if place >= stop:
                 break
+        if place < stop:  # its row groups hold fewer rows than they say
+            raise self._unreadable()
         if waiting is not None and len(waiting):
             yield waiting
 
