@@ -157,7 +157,11 @@ class Scattering:
         step = 2**self.scales
         rows = _gaussians(height, above, below, have, step, signal.dtype, signal.device)
         columns = _gaussians(width, left, right, have, step, signal.dtype, signal.device)
-        return rows @ signal @ columns.T
+        # two plain products: torch multiplies stacks of small matrices one by one on a CPU
+        *front, samples, across = signal.shape
+        smoothed = (signal.reshape(-1, across) @ columns.T).view(-1, samples, len(columns)).transpose(1, 2)
+        smoothed = smoothed.reshape(-1, samples) @ rows.T
+        return smoothed.view(*front, len(columns), len(rows)).transpose(-1, -2)
 
 
 class LumaScattering:
@@ -189,7 +193,8 @@ def _fold(spectrum: Tensor, factor: int) -> Tensor:
     if factor == 1:
         return spectrum
     *front, height, width = spectrum.shape
-    return spectrum.view(*front, factor, height // factor, factor, width // factor).mean((-4, -2))
+    parts = torch.view_as_real(spectrum).view(*front, factor, height // factor, factor, width // factor, 2)
+    return torch.view_as_complex(parts.sum(-5).sum(-3) / factor**2)  # real sums are the faster ones
 
 
 def _moduli(waves: Tensor, orientations: int) -> Tensor:
