@@ -251,7 +251,7 @@ _ALL = (
         iterations             232
         hours                  16.5
         """,
-        note="The paper's on one Tesla T4; ours on the device that is named above.",
+        note="The paper's on one Tesla T4; ours on the device that is named at the end. Where runs shared it, each took longer than alone.",
     ),
     PaperTable(
         id="beyond",

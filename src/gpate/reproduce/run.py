@@ -8,7 +8,7 @@ the results file. So after a crash at any time:
 - after its line was written, the unit is finished, and what is left of its folder is removed.
 
 Several runs may share a results file and a work folder, as several processes on one card do: who runs a unit holds its lock, which
-ends with the process, and the others pass it by.
+ends with the process, and the others pass it by. A unit that had company says so beside its device, because it took longer.
 
 Experiments use fast noise with the unit's seed, on benchmark data: they are stamped not for release.
 """
@@ -21,7 +21,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpate.errors import GpateError
@@ -103,7 +103,7 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     from gpate.methods.progress import Interrupted
 
     try:
-        folder = _begun(unit, place)
+        folder, at_first = _begun(unit, place), _company(place)
         record = TASKS[unit.fit.task](unit, place, folder, listeners)
     except Interrupted:
         raise
@@ -112,9 +112,27 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     except torch.OutOfMemoryError:
         free_memory()
         return Outcome(unit=unit, reason=f"there is too little memory on {device_name(place.device)}")
+    if (runs := max(at_first, _company(place))) > 1:
+        record = replace(record, device=f"{record.device}, shared by {runs} runs")
     store.append(place.results, record)
     _finished(folder)
     return Outcome(unit=unit, record=record, new=True)
+
+
+def _company(place: Place) -> int:
+    """How many units are being run in this work folder: locks that are held, ours among them."""
+    return sum(_is_held(path) for path in place.work.glob("*.lock"))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # it was finished just now
+        return False
+    return False  # left behind by a process that was killed
 
 
 def _begun(unit: Unit, place: Place) -> Path:

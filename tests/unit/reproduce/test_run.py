@@ -153,12 +153,17 @@ def test_who_shares_the_files_passes_by_what_another_is_at(tmp_path: Path) -> No
     first, second = run(units, place), run(units, place)
     begun = next(first)  # its lock is held until the next is asked for
     assert begun.new
+    assert begun.record is not None
+    assert "shared" not in begun.record.device
     passed = next(second)
     assert not passed.new
     assert passed.record == begun.record, "it was finished in the meantime"
     place.results.unlink()
     (again,) = run(units[:1], place)
     assert again.reason == "another process is at it"
+    (beside,) = run(units[1:2], place)
+    assert beside.record is not None
+    assert beside.record.device.endswith(", shared by 2 runs")
     for outcome in (*first, *second, *run(units, place)):
         assert outcome.record is not None
     assert place.results.read_bytes().count(b"\n") == len(units)

@@ -160,10 +160,11 @@ def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:
     assert math.isfinite(low.epsilon)
 
 
-def test_the_page_in_docs_holds_the_results_in_the_repository(tmp_path: Path) -> None:
+def test_the_page_in_docs_holds_the_results_in_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure of ours on the page but from the file, and none of the file left out. Mend: `gpate reproduce show --write docs`."""
     root = Path(__file__).resolve().parents[3]
     results = root / "benchmarks" / "results" / "reproduce.jsonl"
+    monkeypatch.setattr("gpate.datasets.files._fetched", lambda *_: pytest.fail("a page fetches nothing"))
     write_page(tmp_path, Records(store.read(results)), results)
 
     def figures(page: Path) -> list[str]:
