@@ -43,7 +43,8 @@ gpate reproduce show table1c
 gpate reproduce show --write docs                                     # this page
 ```
 
-What is finished is skipped, and what was interrupted goes on, on the ledger that it began. Results are added to
+What is finished is skipped, and what was interrupted goes on, on the ledger that it began. The same command may be started several
+times: each process passes by what another is at. Results are added to
 `benchmarks/results/reproduce.jsonl`; `--quick` makes try-outs, which this page leaves out. Cells that ask for the same fit share it. A
 run is repeated by its line: settings, seed and versions are in it. The key that deals records to teachers is drawn anew, and a
 GPU's sums have no fixed order, so figures come out alike and not equal.
