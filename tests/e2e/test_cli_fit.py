@@ -17,8 +17,8 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
-from gpate.cli import main
 from gpate.methods.run import RunFolder
+from tests.command import gpate
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
 
 CANARIES = ("7351.629", "zebra")
@@ -29,15 +29,6 @@ def options(**changes: object) -> list[str]:
     settings = {**FAST, "iterations": 2, **changes}
     pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     return ["--epsilon", "2", "--recipe", "paper-mnist-eps1", *pairs]
-
-
-def gpate(*arguments: object) -> int:
-    """The command, in this process; its exit code. An error without a name fails the test."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def withheld(*texts: str) -> bool:

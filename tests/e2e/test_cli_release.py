@@ -12,17 +12,8 @@ import pandas as pd
 import pytest
 
 from gpate.boundary import FastNoise
-from gpate.cli import main
+from tests.command import gpate
 from tests.releases import IMAGES, make_release
-
-
-def gpate(*arguments: object) -> int:
-    """The command, in this process; its exit code."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

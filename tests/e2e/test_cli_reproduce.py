@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpate.cli import main
 from gpate.reproduce import store
-
-
-def gpate(*words: str) -> int:
-    try:
-        main([*words])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
+from tests.command import gpate
 
 
 @pytest.fixture

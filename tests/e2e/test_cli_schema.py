@@ -12,20 +12,11 @@ import pandas as pd
 import pytest
 
 from gpate.accounting import read_ledger
-from gpate.cli import main
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
+from tests.command import gpate
 
 SECRET = "Sekret"
-
-
-def gpate(*arguments: object) -> int:
-    """The command, in this process; its exit code."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

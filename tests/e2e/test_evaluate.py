@@ -11,19 +11,10 @@ import pandas as pd
 import pytest
 
 from gpate.boundary import FastNoise
-from gpate.cli import main
 from gpate.evaluation import read_evaluations
 from gpate.release import Release
+from tests.command import gpate
 from tests.releases import TABLE, make_release
-
-
-def gpate(*arguments: object) -> int:
-    """The command, in this process; its exit code."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

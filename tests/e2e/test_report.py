@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpate.boundary import FastNoise
-from gpate.cli import main
 from gpate.schema import Schema
+from tests.command import gpate
 from tests.releases import make_release
 from tests.unit.report.fixtures import evaluation, real_table
 
 DIGITS = Path(__file__).parents[2] / "src" / "gpate" / "datasets" / "schemas" / "digits.yaml"
-
-
-def gpate(*arguments: object) -> int:
-    """The command, in this process; its exit code."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")
