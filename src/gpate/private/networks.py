@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.errors import InvalidValue
+from gpate.errors import InvalidValue, require_positive
 from gpate.private.products import EPS, KERNEL, Factors, activation, convolution, product, wide
 
 LEAK = 0.2
@@ -193,6 +193,35 @@ class DenseTeacher(TeacherNetwork):
             if name != "out":
                 h = F.leaky_relu(h, LEAK)
         return h.view(n, s, m)
+
+
+class LoudLabel(TeacherNetwork):
+    """A network that is told the label louder: its one-hot vector is multiplied by a number.
+
+    Beside hundreds of pixels a single 1 is hardly heard where weights are kept small, and the class is not learnt.
+
+    Args:
+        network: which.
+        loudness: the number.
+    """
+
+    def __init__(self, network: TeacherNetwork, *, loudness: float) -> None:
+        self.network, self.loudness = network, require_positive("label_loudness", loudness)
+        self.wide = network.wide
+
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
+        """As without."""
+        return self.network.shapes()
+
+    def numbers_kept(self) -> int:
+        """As without."""
+        return self.network.numbers_kept()
+
+    def logits(
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+    ) -> Tensor:
+        """With the louder label."""
+        return self.network.logits(p, x, self.loudness * y, factors, fused=fused)
 
 
 TEACHERS = ("paper", "official", "dcgan", "plain", "dense")
