@@ -61,7 +61,7 @@ class DPGAN(Adversarial):
         critic: the discriminator's network: `dense`, two hidden layers of 64 (the paper's appendix), or `plain`, convolutions.
         critic_steps: of the discriminator for one of the student.
         critic_rate: Adam's, of the discriminator. The sources are silent. Noise moves every weight by about as much a step, so at
-            1e-3 a weight within 0.1 is noise after some thousand steps.
+            1e-3 a weight within 0.1 is noise after ten thousand steps.
         clip: longest gradient that a record may have.
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
