@@ -27,7 +27,7 @@ from gpate.methods.school import Material, network_for
 from gpate.methods.training import train_student
 from gpate.private.gradients import record_gradients
 from gpate.private.losses import Wasserstein
-from gpate.private.networks import DenseTeacher, ImageTeacher, TeacherNetwork
+from gpate.private.networks import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
 from gpate.private.partition import Partition
 from gpate.private.teachers import Ensemble, Placement
 from gpate.private.warmup import LocalGenerators
@@ -122,6 +122,29 @@ def test_each_records_gradient_is_that_of_a_loop(
         loss = score if wasserstein else torch.log1p(score.exp())
         slow = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(critic.weights.values()))])
         torch.testing.assert_close(found[i], slow, rtol=1e-4, atol=1e-6)
+
+
+def test_the_label_of_dp_gan_is_as_loud_as_asked_or_as_a_record_is_long(tmp_path: Path) -> None:
+    """Told by what a change of one label's weight in the last layer does to a score."""
+    heard = []
+    for number, changes in enumerate(({"label_loudness": 5.0}, {})):
+        critic = dp_gan(tmp_path / str(number), **changes).critic
+        x, y = torch.rand(1, 6), torch.tensor([1])
+        before = critic.scores(x, y).detach()
+        with torch.no_grad():
+            critic.weights["out.label"][0, 1] += 1.0
+        heard.append(float(critic.scores(x, y).detach() - before))
+    assert heard == pytest.approx([5.0, 1.0], rel=1e-4)  # 6 numbers: a third of the root is below 1
+
+
+def test_a_loud_label_changes_nothing_else() -> None:
+    quiet = DenseTeacher(6, 2)
+    loud = LoudLabel(quiet, loudness=3.0)
+    assert loud.shapes() == quiet.shapes()
+    weights = {name: torch.randn(1, *shape) for name, (shape, _) in quiet.shapes().items()}
+    x, y = torch.rand(1, 1, 4, 6), torch.tensor([[[[1.0, 0.0]] * 4]]).view(1, 1, 4, 2)
+    scaled = {name: weight * (3.0 if name.endswith(".label") else 1.0) for name, weight in weights.items()}
+    torch.testing.assert_close(loud.logits(weights, x, y), quiet.logits(scaled, x, y))
 
 
 def test_a_records_vector_does_not_depend_on_its_company(tmp_path: Path) -> None:

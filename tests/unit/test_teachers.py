@@ -204,6 +204,14 @@ def test_patches_are_those_of_unfold_and_their_gradient_its_transpose(shape: tup
     assert torch.allclose(*gradients)
 
 
+def test_patches_can_be_differentiated_twice() -> None:
+    """As a gradient penalty does: held to finite differences."""
+    x = torch.rand(1, 2, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    squares = lambda pixels: Patches.apply(pixels).square()  # noqa: E731 - linear alone, the second derivative is zero
+    assert torch.autograd.gradcheck(squares, (x,))
+    assert torch.autograd.gradgradcheck(squares, (x,))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("shape", [(7, 3, 4, 8, 8), (30, 11, 5, 14, 14), (3, 1, 2, 28, 28), (2, 5, 3, 6, 10)])
 @pytest.mark.parametrize("maps", [3, 42])

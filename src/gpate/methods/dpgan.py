@@ -37,6 +37,7 @@ from gpate.methods.run import Answers, RunFolder
 from gpate.methods.school import network_for
 from gpate.methods.training import Adversary, Turn
 from gpate.private.gradients import record_gradients
+from gpate.private.networks import LoudLabel
 from gpate.private.secret import SecretDraws
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
@@ -59,10 +60,14 @@ class DPGAN(Adversarial):
         sampling_probability: q itself; None takes it from `batch`.
         critic: the discriminator's network: `dense`, two hidden layers of 64 (the paper's appendix), or `plain`, convolutions.
         critic_steps: of the discriminator for one of the student.
-        critic_rate: Adam's, of the discriminator.
+        critic_rate: Adam's, of the discriminator. The sources are silent. Noise moves every weight by about as much a step, so at
+            1e-3 a weight within 0.1 is noise after ten thousand steps.
         clip: longest gradient that a record may have.
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
+        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator; None takes 1 for
+            convolutions, which have few inputs, and else a third of the root of a record's dimensions: about an image's
+            length, so that the label counts as much as all pixels do.
         projected_dims: k of the ablation; None takes gradients as they are.
         bins: of the ablation.
     """
@@ -71,10 +76,11 @@ class DPGAN(Adversarial):
     sampling_probability: float | None = None
     critic: str = "dense"
     critic_steps: int = 5
-    critic_rate: float = 1e-3
+    critic_rate: float = 2e-4
     clip: float = 1.0
     loss: str = "wasserstein"
     weight_limit: float | None = 0.1
+    label_loudness: float | None = None
     projected_dims: int | None = None
     bins: int = 10
 
@@ -90,6 +96,8 @@ class DPGAN(Adversarial):
             raise InvalidValue("loss", self.loss, f"one of {', '.join(_LOSSES)}")
         if self.weight_limit is not None:
             require_positive("weight_limit", self.weight_limit)
+        if self.label_loudness is not None:
+            require_positive("label_loudness", self.label_loudness)
         if self.projected_dims is not None:
             require_count("projected_dims", self.projected_dims, 1)
         require_count("bins", self.bins, 1)
@@ -103,6 +111,12 @@ class DPGAN(Adversarial):
     def quick(self) -> dict[str, Any]:
         """Fewer steps."""
         return {**super().quick(), "critic_steps": min(2, self.critic_steps), "batch": min(64, self.batch)}
+
+    def loudness(self, dims: int) -> float:
+        """Of the label, beside records of so many dimensions."""
+        if self.label_loudness is not None:
+            return self.label_loudness
+        return max(1.0, math.sqrt(dims) / 3) if self.critic == "dense" else 1.0
 
     def for_records(self, records: float) -> DPGAN:
         """With q = batch / records."""
@@ -160,7 +174,7 @@ class SampledCritic(Adversary):
         self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
         self.q = settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        network = network_for(spec, settings.critic)
+        network = LoudLabel(network_for(spec, settings.critic), loudness=settings.loudness(spec.dims))
         self.critic = Critic(
             network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
         )

@@ -106,7 +106,11 @@ RECIPES: dict[str, Settings] = {
             mechanism=Mechanism(teachers=None, counts_epsilon=0.0),
             training=Training(saturating=False),
         ),
-        Settings(recipe="dpgan", source="Xie et al. 2018; sizes from G-PATE appendix E", method="dpgan"),
+        Settings(
+            recipe="dpgan",
+            source="Xie et al. 2018; sizes from G-PATE appendix E; rates and the label: docs/research-log.md, section Baselines",
+            method="dpgan",
+        ),
         Settings(recipe="dpgan-large", source="after Bie, Kamath and Zhang 2023", method="dpgan", dpgan=LARGE),
         Settings(
             recipe="dpgan-projected",

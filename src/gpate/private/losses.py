@@ -1,11 +1,12 @@
 r"""What discriminators minimise, a number for each teacher.
 
 A loss is given `scores`, which takes batches [teachers, m, dims] that share their labels to scores [teachers, batches, m], and
-the real and fake batch of a slice of teachers.
+the real and fake batch of a slice of teachers. Scores that are to be differentiated twice are asked for with `twice=True`.
 
 - `logistic`: the usual GAN's, log(1 + e^-D(real)) + log(1 + e^D(fake)).
 - `Wasserstein`: D(fake) - D(real) + weight (|gradient of D| - 1)^2, the gradient taken at random points between real and fake
-  records (Gulrajani et al. 2017). It is differentiated twice, so it needs a network without batch normalisation.
+  records (Gulrajani et al. 2017). It is differentiated twice, so it needs a network without batch normalisation. Those points
+  are scored apart: in one batch with the others, both derivatives would be worked out for all three and thrown away for two.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Wasserstein:
         """[teachers]."""
         share = self.mixing[part].to(real)
         between = (share * real + (1 - share) * fake).detach().requires_grad_()
-        values = scores(real, fake, between)
-        (slope,) = torch.autograd.grad(values[:, 2].sum(), between, create_graph=True)
+        (slope,) = torch.autograd.grad(scores(between, twice=True).sum(), between, create_graph=True)
         penalty = (slope.square().sum(2) + _TINY).sqrt().sub(1).square()
+        values = scores(real, fake)
         return values[:, 1].mean(1) - values[:, 0].mean(1) + self.weight * penalty.mean(1)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.errors import InvalidValue
+from gpate.errors import InvalidValue, require_positive
 from gpate.private.products import EPS, KERNEL, Factors, activation, convolution, product, wide
 
 LEAK = 0.2
@@ -43,9 +43,12 @@ class TeacherNetwork(ABC):
     """The parameter, if any, that outweighs all others: its gradient can be had as factors."""
 
     @abstractmethod
-    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
+    def logits(
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+    ) -> Tensor:
         """Records [teachers, batches, m, dims] and one-hot labels [teachers, batches, m, classes] -> [teachers,
-        batches, m]. `factors`: see `gpate.private.products.wide`.
+        batches, m]. `factors`: see `gpate.private.products.wide`. `fused`: whether kernels may be used that can be
+        differentiated once only; None allows them where there is normalisation, which cannot be differentiated twice anyway.
         """
 
 
@@ -120,18 +123,21 @@ class ImageTeacher(TeacherNetwork):
             before = maps
         return kept + 2 * self.flat + 5 * 256
 
-    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
+    def logits(
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+    ) -> Tensor:
         """Real and fake batches share every matrix product and are normalised apart."""
         n, s, m, _ = x.shape
         _, height, width = self.shape
+        fused = self.norm if fused is None else fused
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, *self.shape).transpose(1, 2)
         for i, maps in enumerate(self.kernels):
             height, width = height // 2, width // 2
             label = product(flat_y, p[f"conv{i}.label"])
-            h = convolution(p[f"conv{i}"], h, fused=self.norm).view(n, maps, s * m, height * width)
+            h = convolution(p[f"conv{i}"], h, fused=fused).view(n, maps, s * m, height * width)
             scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
-            h = activation(h, label, scale, shift, batches=s, leak=LEAK, fused=self.norm)
+            h = activation(h, label, scale, shift, batches=s, leak=LEAK, fused=fused)
             h = h.view(n, maps, s * m, height, width)
         h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, 256)
         shift = p["dense.shift"].view(n, 1, 1, 256)
@@ -175,7 +181,9 @@ class DenseTeacher(TeacherNetwork):
         """Inputs and hidden layers, with their slopes."""
         return self.width + self.classes + 2 * (sum(self.hidden) + self.classes)
 
-    def logits(self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None) -> Tensor:
+    def logits(
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+    ) -> Tensor:
         """Layer by layer."""
         n, s, m, _ = x.shape
         flat_y = y.reshape(n, s * m, self.classes)
@@ -185,6 +193,35 @@ class DenseTeacher(TeacherNetwork):
             if name != "out":
                 h = F.leaky_relu(h, LEAK)
         return h.view(n, s, m)
+
+
+class LoudLabel(TeacherNetwork):
+    """A network that is told the label louder: its one-hot vector is multiplied by a number.
+
+    Beside hundreds of pixels a single 1 is hardly heard where weights are kept small, and the class is not learnt.
+
+    Args:
+        network: which.
+        loudness: the number.
+    """
+
+    def __init__(self, network: TeacherNetwork, *, loudness: float) -> None:
+        self.network, self.loudness = network, require_positive("label_loudness", loudness)
+        self.wide = network.wide
+
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
+        """As without."""
+        return self.network.shapes()
+
+    def numbers_kept(self) -> int:
+        """As without."""
+        return self.network.numbers_kept()
+
+    def logits(
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+    ) -> Tensor:
+        """With the louder label."""
+        return self.network.logits(p, x, self.loudness * y, factors, fused=fused)
 
 
 TEACHERS = ("paper", "official", "dcgan", "plain", "dense")

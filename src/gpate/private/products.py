@@ -94,15 +94,29 @@ class Patches(torch.autograd.Function):
         return view.permute(0, 1, 5, 6, 2, 3, 4).reshape(n, c * KERNEL**2, b * (h // 2) * (w // 2))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """The sum of all patches' gradients at each pixel."""
-        n, c, b, h, w = ctx.shape
-        taps = gradients[0].contiguous().view(n, c, KERNEL, KERNEL, b, h // 2, w // 2)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor]:
+        """Through `Pixels`, so that a second derivative is patches again, not 25 sums taken apart."""
+        return (Pixels.apply(gradients[0], ctx.shape),)
+
+
+class Pixels(torch.autograd.Function):
+    """The transpose of `Patches`: the sum of all patches' numbers at each pixel."""
+
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, shape: torch.Size) -> Tensor:
+        """[n, c * 25, b * h/2 * w/2] -> [n, c, b, h, w]."""
+        n, c, b, h, w = shape
+        taps = patches.contiguous().view(n, c, KERNEL, KERNEL, b, h // 2, w // 2)
         out = taps.new_zeros(n, c, b, h + 2 * PAD, w + 2 * PAD)
         for i in range(KERNEL):
             for j in range(KERNEL):
                 out[..., i : i + h : STRIDE, j : j + w : STRIDE] += taps[:, :, i, j]
         return out[..., PAD : PAD + h, PAD : PAD + w]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Both are linear: the one's backward pass is the other."""
+        return Patches.apply(gradients[0]), None
 
 
 class _Wide(torch.autograd.Function):

@@ -226,8 +226,9 @@ class Ensemble:
         leaves = {name: tensor.detach().requires_grad_(name != factored) for name, tensor in weights.items()}
         y = F.one_hot(labels, self._classes).to(real.dtype)
 
-        def scores(*batches: Tensor) -> Tensor:
-            return self.network.logits(leaves, torch.stack(batches, 1), torch.stack([y] * len(batches), 1), factors)
+        def scores(*batches: Tensor, twice: bool = False) -> Tensor:
+            labelled = torch.stack([y] * len(batches), 1)
+            return self.network.logits(leaves, torch.stack(batches, 1), labelled, factors, fused=not twice)
 
         losses = loss(scores, real, fake, part)
         # no record, no gradient: zero moments keep the weights where they are
@@ -275,7 +276,8 @@ class Ensemble:
     def scores(self, part: slice, records: Tensor, labels: Tensor) -> Tensor:
         """Scores [teachers, m] of records [teachers, m, dims] by a slice of teachers. Private, and with a graph to the records."""
         y = F.one_hot(labels, self._classes).to(records.dtype)
-        return self.network.logits(self._load(self.weights, part), records[:, None], y[:, None]).squeeze(1)
+        weights = self._load(self.weights, part)
+        return self.network.logits(weights, records[:, None], y[:, None], fused=True).squeeze(1)
 
     def slope_of_one(self, teacher: int, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
         """One teacher's gradient of its score with respect to each record: [m, dims]. Which teacher it is stays here."""
