@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image
 
 from gpate.boundary import Ranks
 from gpate.errors import DataEmpty, DataUnreadable, OneClassOnly
+from gpate.limits import Limits
 from gpate.methods.recipes import RECIPES
 from gpate.methods.walk import Walk
 from gpate.private import members as arrays
@@ -139,6 +141,15 @@ def test_row_groups_that_hold_fewer_rows_than_they_say(tmp_path: Path, monkeypat
         )
         with pytest.raises(DataUnreadable, match="cut short"):
             hashes(open_source(path, schema), size=5, block=5)
+
+
+def test_row_groups_of_fewer_rows_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, schema = written("parquet", tmp_path, 10)
+    about = SimpleNamespace(num_row_groups=1, row_group=lambda _: SimpleNamespace(num_rows=-1))
+    file = SimpleNamespace(metadata=about, schema_arrow=pq.ParquetFile(path).schema_arrow)
+    monkeypatch.setattr(Limits, "open_parquet", lambda *_, **__: file)
+    with pytest.raises(DataUnreadable, match="cut short"):
+        open_source(path, schema)
 
 
 def test_a_rank_opens_its_own_images_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,29 @@ def frame_checksum(frame: pd.DataFrame) -> str:
     return f"{total % 2**256:064x}"
 
 
+def on_hand(filename: str) -> Path | None:
+    """The file in the data folder, or what was fetched before; None if it would have to be fetched.
+
+    Raises:
+        ChecksumMismatch: the cache holds something else.
+    """
+    found = find(filename)
+    if found:
+        return found
+    cached, note = _cached(filename)
+    if not (cached.exists() and note.exists()):
+        return None
+    if file_checksum(cached) != note.read_text().strip():
+        raise ChecksumMismatch(f"The cached file {cached} has changed since it was fetched. Mend: delete it.")
+    return cached
+
+
+def _cached(filename: str) -> tuple[Path, Path]:
+    """Where a fetched file is kept, and the note of its checksum."""
+    cached = cache_folder() / filename
+    return cached, cached.with_name(filename + ".sha256")
+
+
 def locate(
     name: str, filename: str, *, openml_id: int, build: Callable[[Any, Path], str], checksum: str, as_frame: bool
 ) -> Path:
@@ -98,15 +121,10 @@ def locate(
         DataNotFound: it is in neither place and OpenML cannot be reached.
         ChecksumMismatch: OpenML sent, or the cache holds, something else.
     """
-    found = find(filename)
+    found = on_hand(filename)
     if found:
         return found
-    cached = cache_folder() / filename
-    note = cached.with_name(filename + ".sha256")
-    if cached.exists() and note.exists():
-        if file_checksum(cached) == note.read_text().strip():
-            return cached
-        raise ChecksumMismatch(f"The cached file {cached} has changed since it was fetched. Mend: delete it.")
+    cached, note = _cached(filename)
     bunch = _fetched(name, filename, openml_id, as_frame)
     with written_whole(cached) as part:
         if build(bunch, part) != checksum:

@@ -130,11 +130,11 @@ def _blocks(dataset: str, records: Records, results: Path) -> list[tuple[str, ND
 def _real(dataset: str) -> NDArray[np.uint8] | None:
     """The first real test images of each class, if the set is here: a picture is no reason to fetch one."""
     from gpate.datasets import load
-    from gpate.datasets.files import cache_folder, find
+    from gpate.datasets.files import on_hand
 
-    if find(f"{dataset}.npz") is None and not (cache_folder() / f"{dataset}.npz").exists():
-        return None
     try:
+        if on_hand(f"{dataset}.npz") is None:
+            return None
         loaded = load(dataset, "test")
     except GpateError:
         return None

@@ -90,6 +90,9 @@ def _claimed(unit: Unit, place: Place) -> Iterator[bool]:
                 return
             if os.fstat(lock.fileno()).st_nlink == 0:  # whoever held it has removed the file since
                 continue
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             try:
                 yield True
             finally:
@@ -120,19 +123,19 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
 
 
 def _company(place: Place) -> int:
-    """How many units are being run in this work folder: locks that are held, ours among them."""
-    return sum(_is_held(path) for path in place.work.glob("*.lock"))
+    """How many units are being run in this work folder, ours among them."""
+    return sum(_is_alive(path) for path in place.work.glob("*.lock"))
 
 
-def _is_held(path: Path) -> bool:
+def _is_alive(path: Path) -> bool:
+    """Whether who wrote this lock still runs. It is not asked by trying the lock: whoever takes it at that moment would give up."""
     try:
-        with path.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:  # it was finished just now
+        os.kill(int(path.read_text()), 0)
+    except (ValueError, FileNotFoundError, ProcessLookupError):  # not written yet, finished just now, or killed
         return False
-    return False  # left behind by a process that was killed
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def _begun(unit: Unit, place: Place) -> Path:
