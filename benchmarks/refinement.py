@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("dataset")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.2, 1.0, 10.0])
-    parser.add_argument("--share", type=float, nargs="+", default=[0.1, 0.3])
+    parser.add_argument("--share", type=float, nargs="+", default=[0.0, 0.1, 0.3], help="of votes; 0: none")
     parser.add_argument("--rate", type=float, nargs="+", default=[2e-5, 2e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--classifier", default="cnn")
@@ -39,8 +39,8 @@ def main() -> None:
     schema = Schema.load(dataset(chosen.dataset).schema_path)
     assert isinstance(schema, ImageSchema)
     train, test = load(chosen.dataset), load(chosen.dataset, "test")
-    variants: list[dict[str, Any]] = [{}]
-    variants += [{"vote_share": share, "student_rate": rate} for share in chosen.share for rate in chosen.rate]
+    variants: list[dict[str, Any]] = [{}] if 0.0 in chosen.share else []
+    variants += [{"vote_share": share, "student_rate": rate} for share in chosen.share if share for rate in chosen.rate]
     rows = []
     for epsilon in chosen.epsilon:
         for variant in variants:

@@ -1,6 +1,6 @@
 """One rank of a test: `python -m tests.distributed.rank METHOD OUT WHAT [FILE]`, alone or one of several. WHAT: see the tests.
 
-Prints a line after each iteration, so that a test can end a rank in the middle.
+Prints a line after each iteration, so that a test can end a rank in the middle. DEVICE is the card or the CPU, which is its default.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpate.boundary import Ranks, ranks_here
+import torch
+
+from gpate.boundary import Ranks, Sensitive, ranks_here
 from gpate.boundary import ranks as boundary
+from gpate.boundary.types import opened
 from gpate.errors import GpateError
 from gpate.methods import gpate as method
 from tests.methods.small import IMAGES, TABLE, images, table
 
+DEVICE = os.environ.get("DEVICE", "cpu")
 VOTES = {
     "teachers": 11,
     "samples": 3,
@@ -51,8 +56,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def run(kind: str, out: Path, what: str, file: str | None = None) -> None:
     if what == "version" and os.environ["RANK"] == "1":
         boundary.__version__ = "0.0.1"
-    with ranks_here() as ranks:
+    with boundary.Together() if what == "nccl" else ranks_here() as ranks:  # a single rank has no need of it but here
+        if what == "nccl":
+            ranks.add_up = _told(ranks.add_up)  # type: ignore[method-assign]
         fit(ranks, kind, out, what, file)
+
+
+def _told(add_up: Callable[[Sensitive[torch.Tensor]], Sensitive[torch.Tensor]]) -> Any:
+    """The sum, with a word about who made it: one rank's is its own part."""
+
+    def adding(part: Sensitive[torch.Tensor]) -> Sensitive[torch.Tensor]:
+        total = add_up(part)
+        same = torch.equal(opened(total), opened(part))
+        backend = torch.distributed.get_backend_config(torch.distributed.group.WORLD)
+        sys.stdout.write(f"added up on {opened(total).device.type} by {backend}: {'same' if same else 'changed'}\n")
+        return total
+
+    return adding
 
 
 def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None:
@@ -76,7 +96,7 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
     if what == "resume":
         method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
     else:
-        model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device="cpu", **SETTINGS[kind])
+        model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device=DEVICE, **SETTINGS[kind])
         schema = TABLE if kind in ("table", "merf") else IMAGES
         model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", on_progress=show)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -465,7 +464,7 @@ def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: P
     assert differs.tolist() == [i == owner for i in range(4)]
 
 
-def test_gs_wgan_is_charged_for_all_its_samples_and_says_the_drawn_slopes(
+def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
@@ -474,16 +473,18 @@ def test_gs_wgan_is_charged_for_all_its_samples_and_says_the_drawn_slopes(
     turn = adversary.turn(0, player, Answers(adversary.gate, _folder(tmp_path)))
     ((event, count),) = adversary.gate.ledger.tally.items()
     assert isinstance(event, OneOfManyGaussian)
-    assert count == 1
-    assert event.sensitivity == pytest.approx(2 * 0.01 * math.sqrt(3))
+    assert count == 3
+    assert event.sensitivity == pytest.approx(2 * 0.01)
     assert event.sampling_probability == 1 / 4
     ensemble = adversary.school.ensemble
-    drawn = adversary._draws.choice(0, 4)
     y = player.labels(3, Streams(0).torch("labels", 0))
-    x = turn.proposed.detach().requires_grad_()
-    scores = ensemble.scores(slice(drawn, drawn + 1), x[None], y[None])
-    (slope,) = torch.autograd.grad(scores.sum(), x)
-    torch.testing.assert_close(turn.change.value, clipped(slope, 0.01), rtol=1e-4, atol=1e-8)
+    drawn = adversary._draws.choices(0, 4, 3).tolist()
+    assert len(set(drawn)) > 1  # or it would not be told who answered what
+    for i, one in enumerate(drawn):
+        x = turn.proposed[i : i + 1].detach().requires_grad_()
+        scores = ensemble.scores(slice(one, one + 1), x[None], y[None, i : i + 1])
+        (slope,) = torch.autograd.grad(scores.sum(), x)
+        torch.testing.assert_close(turn.change.value[i : i + 1], clipped(slope, 0.01), rtol=1e-4, atol=1e-8)
 
 
 def test_a_local_generator_learns_from_its_own_teacher_only() -> None:
@@ -504,13 +505,14 @@ def test_a_local_generator_learns_from_its_own_teacher_only() -> None:
     assert not torch.equal(before["out"][1], after["out"][1])
 
 
-def test_more_vectors_cost_more(tmp_path: Path) -> None:
-    """Sixteen samples need four times the noise of one: the whole batch is one answer of one discriminator."""
-    one, many = (OneOfMany(parties=9, vectors=m, dimension=2, bound=1.0, sigma=1.0) for m in (1, 16))
-    assert many.sensitivity == 4 * one.sensitivity
-    here = gate()
-    noises = [least_noise(here, replace(m.event(here), count=10)) for m in (one, many)]
-    assert noises[1].sigma == pytest.approx(4 * noises[0].sigma, rel=0.01)  # type: ignore[attr-defined]
+def test_a_plan_pays_for_each_answer_of_each_iteration(tmp_path: Path) -> None:
+    adversary = gs_wgan(tmp_path)
+    settings, here = adversary.settings, gate()
+    one = replace(
+        OneOfMany(parties=4, vectors=1, dimension=6, bound=settings.clip, sigma=1.0).event(here),
+        count=settings.iterations * 3,
+    )
+    assert adversary.release.sigma == pytest.approx(least_noise(here, one).sigma, rel=1e-6)  # type: ignore[attr-defined]
 
 
 def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
@@ -561,7 +563,7 @@ def _ledger(path: Path) -> Any:
 def test_sensitive_slopes_cannot_be_looked_into(tmp_path: Path) -> None:
     from gpate.errors import SensitiveAccess
 
-    slopes = gs_wgan(tmp_path).school.ensemble.slope_of_one(0, torch.rand(2, 6), torch.tensor([0, 1]))
+    slopes = gs_wgan(tmp_path).school.ensemble.slopes_by(torch.tensor([0, 3]), torch.rand(2, 6), torch.tensor([0, 1]))
     assert isinstance(slopes, Sensitive)
     with pytest.raises(SensitiveAccess):
         len(slopes)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import torch
 from dp_accounting.pld import pld_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import binom, chisquare
 
@@ -58,8 +59,15 @@ def test_a_poisson_sample_holds_each_record_with_probability_q_by_itself(q: floa
 
 def test_every_party_is_drawn_equally_often() -> None:
     draws = SecretDraws(KEY, "discriminator")
-    counts = np.bincount([draws.choice(t, 7) for t in range(7000)], minlength=7)
-    assert chisquare(counts).pvalue > 1e-4
+    drawn = torch.stack([draws.choices(t, 7, 5) for t in range(2000)])
+    for column in drawn.T:
+        assert chisquare(np.bincount(column, minlength=7)).pvalue > 1e-5
+    pairs = drawn[:, 0] * 7 + drawn[:, 1]  # two draws of one iteration know nothing of each other
+    assert chisquare(np.bincount(pairs, minlength=49)).pvalue > 1e-5
+    assert torch.equal(drawn[3], draws.choices(3, 7, 5))
+    assert not torch.equal(drawn[3], drawn[4])
+    assert draws.choices(0, 1 << 20, 3).max() < 1 << 20
+    assert draws.choices(0, 1, 4).tolist() == [0, 0, 0, 0]
 
 
 def test_draws_depend_on_key_name_and_number_and_on_nothing_else() -> None:
@@ -162,7 +170,7 @@ def _times(event: PoissonSampledGaussian, count: int) -> PoissonSampledGaussian:
 @given(seed=st.integers(0, 999), scale=st.floats(1e-2, 1e3))
 @settings(max_examples=40, deadline=None)
 def test_two_answers_are_never_farther_apart_than_the_sensitivity(seed: int, scale: float) -> None:
-    """Whatever two discriminators say of the m records: opposite extremes included."""
+    """Whatever two discriminators say of a record: opposite extremes included."""
     from gpate.boundary.sums import bounded_steps
 
     mechanism = OneOfMany(parties=10, vectors=4, dimension=6, bound=0.7, sigma=3.0)
@@ -171,18 +179,19 @@ def test_two_answers_are_never_farther_apart_than_the_sensitivity(seed: int, sca
     second = -first if seed % 2 else torch.randn(4, 6, generator=generator) * scale
     unit = 2.0**-20
     steps = [bounded_steps(v, l2_bound=mechanism.bound, unit=unit).double() * unit for v in (first, second)]
-    assert float((steps[0] - steps[1]).norm()) <= mechanism.sensitivity
-    assert mechanism.sensitivity == 2 * 0.7 * 2
+    assert float((steps[0] - steps[1]).norm(dim=1).max()) <= mechanism.sensitivity
+    assert mechanism.sensitivity == 2 * 0.7
 
 
-def test_one_of_many_is_charged_with_q_one_over_k_and_noised_by_its_sigma() -> None:
+def test_each_of_many_answers_is_charged_with_q_one_over_k_and_noised_by_its_sigma() -> None:
     here = gate(exact=True)
-    mechanism = OneOfMany(parties=50, vectors=4, dimension=1000, bound=1.0, sigma=8.0)
+    mechanism = OneOfMany(parties=50, vectors=4, dimension=1000, bound=1.0, sigma=4.0)
     noisy = mechanism(Sensitive(torch.zeros(4, 1000)), here)
-    ((event, _),) = here.ledger.tally.items()
+    ((event, count),) = here.ledger.tally.items()
     assert isinstance(event, OneOfManyGaussian)
-    assert (event.noise_multiplier, event.sampling_probability, event.dimension) == (2.0, 1 / 50, 4000)
-    assert float(noisy.value.std()) == pytest.approx(8.0, rel=6 / math.sqrt(2 * 4000))
+    assert (event.noise_multiplier, event.sampling_probability, event.dimension) == (2.0, 1 / 50, 1000)
+    assert count == 4
+    assert float(noisy.value.std()) == pytest.approx(4.0, rel=6 / math.sqrt(2 * 4000))
     with pytest.raises(InvalidValue, match="vectors"):
         mechanism(Sensitive(torch.zeros(3, 1000)), here)
 
@@ -208,6 +217,31 @@ def test_the_divergence_of_one_of_many_is_a_bound_by_brute_force(order: float, s
     bound = float(rdp_of(OneOfManyGaussian(noise_multiplier=s, sampling_probability=q), np.array([order]))[0])
     for corners in (TRIANGLE, [0j, 0.5, -0.5], [0j, 1 + 0j, 0j], [0j, 0j, 1 + 0j]):
         assert _divergence(order, q, s, corners) <= bound * (1 + 1e-6)
+
+
+def test_a_draw_for_each_answer_costs_what_two_releases_do_and_one_for_both_more() -> None:
+    """Two answers. Party k, drawn for one of them, both or neither; another's answers are all zero. By brute force in the plane."""
+    order, q, s = 2.0, 0.05, 0.4
+    (bound,) = rdp_of(OneOfManyGaussian(noise_multiplier=s, sampling_probability=q), np.array([order]))
+    axis = np.arange(-order - 9 * s, order + 9 * s, s / 10)
+    x, y = axis[:, None], axis[None, :]
+
+    def law(party: float, weights: dict[tuple[int, int], float]) -> NDArray[np.float64]:
+        """Of both answers, if party k says `party` to each question it is drawn for."""
+        parts = [
+            math.log(w) - ((x - party * i) ** 2 + (y - party * j) ** 2) / (2 * s**2) for (i, j), w in weights.items()
+        ]
+        return np.logaddexp.reduce(parts)
+
+    def divergence(weights: dict[tuple[int, int], float]) -> float:
+        p, other = law(0.5, weights), law(-0.5, weights)
+        norm = logsumexp(p)
+        return float(logsumexp(order * p + (1 - order) * other) - norm) / (order - 1)
+
+    for_each = {(0, 0): (1 - q) ** 2, (0, 1): q * (1 - q), (1, 0): q * (1 - q), (1, 1): q**2}
+    for_both = {(0, 0): 1 - q, (1, 1): q}
+    assert divergence(for_each) <= 2 * bound
+    assert divergence(for_both) > 1.5 * divergence(for_each)
 
 
 def test_a_poisson_sample_would_not_cover_one_of_many() -> None:

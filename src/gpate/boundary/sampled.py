@@ -4,23 +4,25 @@ r"""Releases that read a secret sample of the records: amplified by sampling.
 which were in. Its vector is scaled down to `l2_bound` and cut to a grid, as in `NoisySum`. A Poisson-sampled Gaussian with
 sensitivity `l2_bound`. Divide by a public number (the expected size of a sample), never by the size of the sample.
 
-**OneOfMany** (GS-WGAN). K parties hold disjoint parts of the records. One of them is drawn, all equally likely, and
-answers with m vectors, each scaled down to `bound`; nobody learns who it was.
+**OneOfMany** (GS-WGAN). K parties hold disjoint parts of the records. m questions are asked, and for each of them a party is drawn
+by itself, all equally likely, and answers with a vector, scaled down to `bound`; nobody learns who it was.
 
-A record more or less changes one party k. Write R for the law of the noised answer given that another party was drawn
-(the same on both data sets), A and B for that of party k on either: P = (1 - q) R + q A against Q = (1 - q) R + q B, with q = 1/K.
-Each is a mixture of Gaussians around matrices of m rows of length at most `bound`, and any two of these are at most
-2 bound sqrt(m) apart: the sensitivity. `gpate.accounting.rdp` bounds the divergence of such pairs. It composes adaptively
-provided that a party's answer depends on its own records and on what was released before, and **not on who was drawn
-earlier**: only then is R the same on both data sets, whatever was released.
+A record more or less changes one party k. Take one question. Write R for the law of the noised answer given that another party
+was drawn (the same on both data sets), A and B for that of party k on either: P = (1 - q) R + q A against Q = (1 - q) R + q B, with
+q = 1/K. Each is a mixture of Gaussians around vectors of length at most `bound`, and any two of these are at most 2 bound
+apart: the sensitivity. `gpate.accounting.rdp` bounds the divergence of such pairs. m questions with m independent draws are m
+such releases. All this composes adaptively provided that a party's answer depends on its own records and on what was released
+before, and **not on who was drawn earlier**: only then is R the same on both data sets, whatever was released.
 
-    >>> OneOfMany(parties=1000, vectors=4, dimension=784, bound=1.0, sigma=8.0).multiplier
+One draw for all m questions would be a single release with sensitivity 2 bound sqrt(m). At 1,000 parties, 8,000 times 32 questions and
+epsilon 10 that takes noise of 5.5 times the bound; a draw for each takes 1.5.
+
+    >>> OneOfMany(parties=1000, vectors=4, dimension=784, bound=1.0, sigma=4.0).multiplier
     2.0
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +59,11 @@ class SampledSum(NoisySum):
 
 @dataclass(frozen=True, kw_only=True)
 class OneOfMany:
-    """The vectors of one party of many, drawn in secret, with Gaussian noise.
+    """Vectors of parties of many, each drawn in secret for one vector, with Gaussian noise.
 
     Attributes:
         parties: K; public.
-        vectors: m, in one answer.
+        vectors: m, each by a draw of its own.
         dimension: of each.
         bound: longest a vector may be; longer ones are scaled down.
         sigma: standard deviation of the noise on every coordinate.
@@ -81,8 +83,8 @@ class OneOfMany:
 
     @property
     def sensitivity(self) -> float:
-        """The farthest, in L2, that two answers can be apart."""
-        return 2 * self.bound * math.sqrt(self.vectors)
+        """The farthest, in L2, that two answers to one question can be apart."""
+        return 2 * self.bound
 
     @property
     def multiplier(self) -> float:
@@ -90,12 +92,13 @@ class OneOfMany:
         return self.sigma / self.sensitivity
 
     def event(self, gate: Gate) -> OneOfManyGaussian:
-        """What one release costs."""
+        """What all m answers cost."""
         return OneOfManyGaussian(
+            count=self.vectors,
             noise_multiplier=self.multiplier,
             sampling_probability=1 / self.parties,
             sensitivity=self.sensitivity,
-            dimension=self.vectors * self.dimension,
+            dimension=self.dimension,
             grid=gate.grid(self.sigma),
         )
 

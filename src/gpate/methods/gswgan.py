@@ -1,17 +1,19 @@
-"""GS-WGAN: one of many discriminators, drawn in secret, answers with its gradient on the student's records (Chen, Orekondy and
-Fritz 2020).
+"""GS-WGAN: discriminators, drawn in secret, answer with their gradients on the student's records (Chen, Orekondy and Fritz 2020).
 
     before the first iteration
         every discriminator plays against a small generator of its own, which is then thrown away
     for each iteration
         now and then every discriminator takes a step: its own records against the student's fakes of the same labels
         (Wasserstein loss with gradient penalty)
-        the student makes m records; one discriminator, drawn in secret, gives the gradient of its score on each, scaled down to
-        `clip`; noise is added; the student takes a step along it
+        the student makes m records; for each of them a discriminator is drawn in secret, which gives the gradient of its score
+        there, scaled down to `clip`; noise is added; the student takes a step along it
 
-**Which event pays for what.** The class counts are one Laplace event. Each iteration is one `OneOfManyGaussian` event with
-sensitivity 2 clip sqrt(m): what the drawn discriminator says of *all m* records changes with one record of its own
-(`gpate.boundary.sampled` has the argument). The warm start releases nothing, so it costs time and no privacy.
+**Which event pays for what.** The class counts are one Laplace event. Each iteration is m `OneOfManyGaussian` events with
+sensitivity 2 clip, one for each record, because each has a draw of its own (`gpate.boundary.sampled` has the argument). The warm
+start releases nothing, so it costs time and no privacy.
+
+**Why a draw for each record.** In the authors' code one discriminator answers for the whole batch, while their accountant
+counts a draw for each record. What it counts is what is done here. One draw for all would cost four times the noise.
 
 **Why all discriminators learn, or none.** In the authors' code only the one that was drawn does. Its state then remembers when
 it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later iterations cannot
@@ -61,13 +63,13 @@ class GSWGAN(Adversarial):
         clip: longest gradient on a record; the Wasserstein loss makes 1 the natural length.
     """
 
-    iterations: int = 8000
-    samples: int = 32
+    iterations: int = 10_000
+    samples: int = 64
     discriminators: int | None = None
     critic: str = "plain"
     critic_batch: int = 16
     critic_rate: float = 5e-4
-    critic_every: int = 5
+    critic_every: int = 20
     penalty: float = 10.0
     warm_steps: int = 300
     clip: float = 1.0
@@ -102,7 +104,7 @@ class GSWGAN(Adversarial):
 
 
 class SecretCritic(Adversary):
-    """Many discriminators, of which one, drawn in secret, answers.
+    """Many discriminators, drawn in secret to answer.
 
     Args:
         material: the records, divided among the discriminators.
@@ -159,7 +161,9 @@ class SecretCritic(Adversary):
             bound=settings.clip,
             sigma=settings.clip,
         )
-        plan = planned(self.gate, self.folder, replace(first.event(self.gate), count=settings.iterations))
+        plan = planned(
+            self.gate, self.folder, replace(first.event(self.gate), count=settings.iterations * settings.samples)
+        )
         assert isinstance(plan, OneOfManyGaussian)
         return replace(first, sigma=plan.sigma)
 
@@ -217,7 +221,7 @@ class SecretCritic(Adversary):
         return torch.rand(shape, generator=stream, device=self.device)
 
     def turn(self, t: int, student: Student, answers: Answers) -> Turn:
-        """Every discriminator learns, if it is time; the student proposes; one of them answers."""
+        """Every discriminator learns, if it is time; the student proposes; for each record one of them answers."""
         settings = self.settings
         if t % settings.critic_every == 0:
             self.school.learn(t, student, loss=self._loss("mixing", t))
@@ -228,8 +232,8 @@ class SecretCritic(Adversary):
         return Turn(proposed, noisy.map(torch.from_numpy))
 
     def _noisy_slopes(self, t: int, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
-        chosen = self._draws.choice(t, self.school.ensemble.teachers)
-        slopes = self.school.ensemble.slope_of_one(chosen, records, labels)
+        chosen = self._draws.choices(t, self.school.ensemble.teachers, len(records))
+        slopes = self.school.ensemble.slopes_by(chosen, records, labels)
         return self.release(slopes, self.gate).map(lambda noisy: noisy.astype(np.float32))
 
     def state(self) -> dict[str, Tensor]:

@@ -54,14 +54,15 @@ class SecretDraws:
         below = np.uint64(math.floor(probability * _WORD))
         return torch.from_numpy(np.flatnonzero(self._words(number, records) < below))
 
-    def choice(self, number: int, parties: int) -> int:
-        """One of so many, all equally likely."""
+    def choices(self, number: int, parties: int, count: int) -> Tensor:
+        """So many times one of the parties, each draw by itself, all equally likely: int64."""
         require_count("parties", parties, 1)
-        fair = _WORD - _WORD % parties  # words beyond the last whole round would favour the first parties
-        for word in self._words(number, 64).tolist():
-            if word < fair:
-                return int(word % parties)
-        raise AssertionError("64 words in a row beyond the last whole round")
+        last = _WORD - _WORD % parties - 1  # words beyond the last whole round would favour the first parties
+        words = self._words(number, count + 64)
+        fair = words[words <= np.uint64(last)][:count]
+        if len(fair) < count:
+            raise AssertionError("more than 64 words beyond the last whole round")
+        return torch.from_numpy((fair % np.uint64(parties)).astype(np.int64))
 
     def _words(self, number: int, count: int) -> np.ndarray:
         source = hashlib.shake_256(self._prefix + require_count("number", number).to_bytes(8))

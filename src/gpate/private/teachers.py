@@ -279,19 +279,19 @@ class Ensemble:
         weights = self._load(self.weights, part)
         return self.network.logits(weights, records[:, None], y[:, None], fused=True).squeeze(1)
 
-    def slope_of_one(self, teacher: int, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
-        """One teacher's gradient of its score with respect to each record: [m, dims]. Which teacher it is stays here."""
-        weights = self._load(self.weights, slice(teacher, teacher + 1))
-        x = records.detach()[None, None].requires_grad_()
-        y = F.one_hot(labels, self._classes).to(records.dtype)[None, None]
-        (slope,) = torch.autograd.grad(self.network.logits(weights, x, y).sum(), x)
-        return Sensitive(slope[0, 0])
+    def slopes_by(self, chosen: Tensor, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
+        """Gradients [m, dims] of scores with respect to records [m, dims], each by a teacher of its own. Which, stays here."""
+        weights = self._load(self.weights, chosen.to(self.placement.storage))
+        x = records.detach()[:, None, None].requires_grad_()
+        y = F.one_hot(labels, self._classes).to(records.dtype)[:, None, None]
+        (slopes,) = torch.autograd.grad(self.network.logits(weights, x, y).sum(), x)
+        return Sensitive(slopes[:, 0, 0])
 
     @property
     def _classes(self) -> int:
         return int(self.weights["out.label"].shape[1])
 
-    def _load(self, tensors: Mapping[str, Tensor], part: slice) -> dict[str, Tensor]:
+    def _load(self, tensors: Mapping[str, Tensor], part: slice | Tensor) -> dict[str, Tensor]:
         return {name: tensor[part].to(self.placement.device, non_blocking=True) for name, tensor in tensors.items()}
 
     def _store(self, tensors: Mapping[str, Tensor], loaded: Mapping[str, Tensor], part: slice) -> None:

@@ -1,0 +1,45 @@
+"""Ranks on a GPU: nccl where each has a card of its own, gloo where two share one. Skipped without a card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpate.accounting import read_ledger
+from gpate.release import verify
+from tests.distributed.launch import ranks
+from tests.distributed.test_ranks import RANK
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def on_cards(kind: str, run: Path, size: int, what: str) -> str:
+    """A finished run on the card, and what its first rank said."""
+    said = []
+    for process in ranks(size, *RANK, kind, str(run), what, DEVICE="cuda", CUDA_VISIBLE_DEVICES="0"):
+        out, wrong = process.communicate(timeout=120.0)
+        assert process.returncode == 0, wrong[-2000:]
+        said.append(out)
+    return said[0]
+
+
+@pytest.mark.parametrize("kind", ["votes", "embedding"])
+def test_a_rank_with_a_card_of_its_own_adds_up_by_nccl(kind: str, tmp_path: Path) -> None:
+    said = on_cards(kind, tmp_path / "run", 1, "nccl")
+    sums = [line for line in said.splitlines() if line.startswith("added up on cuda")]
+    assert sums
+    assert all("cuda:nccl" in line and line.endswith(": same") for line in sums)
+
+
+@pytest.mark.parametrize("kind", ["votes", "embedding"])
+def test_two_ranks_share_a_card_and_pay_as_one_does(kind: str, tmp_path: Path) -> None:
+    runs = [tmp_path / str(size) for size in (1, 2)]
+    for size, run in enumerate(runs, 1):
+        on_cards(kind, run, size, "fit")
+    one, two = (read_ledger(run / "release" / "ledger.jsonl") for run in runs)
+    assert one.head.line == two.head.line
+    assert {c.name for c in verify(runs[1] / "release").checks if not c.passed} == {
+        c.name for c in verify(runs[0] / "release").checks if not c.passed
+    }
