@@ -24,6 +24,7 @@ from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
 from gpate.methods.gpate import NotFittedError
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolderError
+from gpate.methods.school import School
 from gpate.private.teachers import Ensemble
 from gpate.release import verify
 from gpate.student import Student
@@ -370,3 +371,35 @@ def test_values_outside_the_domain_are_told_with_noise_and_never_by_themselves(t
     silent = model(settings=settings).fit(frame, schema=TABLE, out=tmp_path / "two", on_warning=warnings.append)
     assert "DiscreteGaussian" not in silent.privacy.events
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize("recipe", ["dcgan", "nonprivate"])
+def test_a_rare_class_is_seen_as_often_as_others_where_the_recipe_says_so(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 records of 80: an ordinary minibatch of 32 has one, a balanced one 16."""
+    pictures, labels = images()
+    order = np.concatenate([np.flatnonzero(labels == 0)[:38], np.flatnonzero(labels == 0)[:39], [1, 3, 5]])
+    seen: list[float] = []
+    asked: list[float] = []
+    records, propose = School.records, Student.propose
+
+    def reading(self: School, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = records(self, index)
+        seen.append(float(found[1].float().mean()))
+        return found
+
+    def proposing(self: Student, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        asked.append(float(y.float().mean()))
+        return propose(self, z, y)
+
+    monkeypatch.setattr(School, "records", reading)
+    monkeypatch.setattr(Student, "propose", proposing)
+    settings = {"iterations": 8, "teacher_batch": 32, "samples": 64, "teachers": 1}
+    model = GPATE(epsilon=np.inf, recipe=recipe, settings=settings, noise="fast", seed=0, device="cpu")
+    model.fit(pictures[order], labels[order], schema=IMAGES, out=tmp_path / "run")
+    if recipe == "dcgan":
+        assert set(seen) == {0.5}
+        assert 0.35 < np.mean(asked) < 0.65  # 512 labels: seven standard errors
+    else:
+        assert max(seen) < 0.2

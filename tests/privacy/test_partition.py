@@ -237,16 +237,43 @@ def test_draws_stay_within_their_teacher(records, teachers, m, key, seed):
         assert max(counts) - min(counts) <= 1  # each once before any twice
 
 
-@given(records=st.integers(2, 40), teachers=st.integers(1, 12), m=st.integers(1, 6), data=st.data())
+@given(records=st.integers(0, 60), teachers=st.integers(1, 12), m=st.integers(1, 9), data=st.data())
 @settings(max_examples=80, deadline=None)
-def test_removing_a_record_changes_the_batches_of_its_own_teacher_only(records, teachers, m, data):
+def test_with_classes_those_that_a_teacher_holds_take_turns(records, teachers, m, data):
+    classes = torch.tensor(
+        data.draw(st.lists(st.integers(0, 4), min_size=records, max_size=records)), dtype=torch.int64
+    )
+    split = ids_partition(records, teachers)
+    owners = split.teacher_of_record
+    index, has_records = split.draw(m, generator(data.draw(st.integers(0, 99))), classes=classes)
+    for teacher in range(teachers):
+        mine = (owners == teacher).nonzero().flatten()
+        drawn = index[teacher].tolist()
+        assert bool(has_records[teacher]) == bool(len(mine))
+        if not len(mine):
+            assert set(drawn) == {split.blank}
+            continue
+        assert set(drawn) <= set(mine.tolist())
+        held = sorted(set(classes[mine].tolist()))
+        assert classes[index[teacher]].tolist() == [held[j % len(held)] for j in range(m)]
+        for one in held:
+            counts = [drawn.count(record) for record in mine[classes[mine] == one].tolist()]
+            assert max(counts) - min(counts) <= 1  # each once before any twice
+
+
+@given(
+    records=st.integers(2, 40), teachers=st.integers(1, 12), m=st.integers(1, 6), classes=st.booleans(), data=st.data()
+)
+@settings(max_examples=80, deadline=None)
+def test_removing_a_record_changes_the_batches_of_its_own_teacher_only(records, teachers, m, classes, data):
     gone = data.draw(st.integers(0, records - 1))
     names = np.arange(records)
     left = np.delete(names, gone)
+    of = [torch.from_numpy(rows % 7) if classes else None for rows in (names, left)]  # the last of a class may go
     whole, rest = ids_partition(records, teachers), Partition.of(row_id_content(left), teachers=teachers, key=KEY)
     for seed in range(3):
-        before = whole.gather(torch.from_numpy(names), whole.draw(m, generator(seed))[0], fill=-1)
-        after = rest.gather(torch.from_numpy(left), rest.draw(m, generator(seed))[0], fill=-1)
+        before = whole.gather(torch.from_numpy(names), whole.draw(m, generator(seed), classes=of[0])[0], fill=-1)
+        after = rest.gather(torch.from_numpy(left), rest.draw(m, generator(seed), classes=of[1])[0], fill=-1)
         changed = (before != after).any(1).nonzero().flatten().tolist()
         assert set(changed) <= {int(whole.teacher_of_record[gone])}
 
@@ -257,19 +284,22 @@ def test_the_order_of_records_in_the_source_leaves_no_trace_in_the_batches():
     torch.testing.assert_close(straight.draw(7, generator())[0], torch.from_numpy(names)[mixed.draw(7, generator())[0]])
 
 
+@pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 20])
-def test_chunks_and_ranks_draw_what_the_whole_draws(chunk):
+def test_chunks_and_ranks_draw_what_the_whole_draws(chunk, balanced):
     split = ids_partition(300, 20)
-    whole, has_records = split.draw(8, generator(5))
+    classes = torch.arange(300) % 3 if balanced else None
+    whole, has_records = split.draw(8, generator(5), classes=classes)
     records = torch.arange(300) * 10
     for first in range(0, 20, chunk):
         last = min(first + chunk, 20)
         shard = split.shard(first, last)
-        index, has = shard.draw(8, generator(5))
+        index, has = shard.draw(8, generator(5), classes=classes)
         torch.testing.assert_close(index, whole[first:last])
         torch.testing.assert_close(has, has_records[first:last])
         places, local = shard.compact()
-        own = local.gather(records[places], local.draw(8, generator(5))[0])
+        drawn = local.draw(8, generator(5), classes=None if classes is None else classes[places])[0]
+        own = local.gather(records[places], drawn)
         torch.testing.assert_close(own, split.gather(records, whole)[first:last])
     with pytest.raises(InvalidValue, match="first, last"):
         split.shard(3, 3)
@@ -292,6 +322,9 @@ def test_draws_take_one_number_from_the_generator_whatever_the_data():
     for records in (0, 5, 500):
         source = generator()
         ids_partition(records, 7).draw(3, source)
+        states.append(source.get_state())
+        source = generator()
+        ids_partition(records, 7).draw(3, source, classes=torch.zeros(records, dtype=torch.int64))
         states.append(source.get_state())
     assert all(torch.equal(states[0], state) for state in states)
 

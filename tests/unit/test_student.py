@@ -147,6 +147,8 @@ def test_labels_follow_the_shares() -> None:
     counts = np.bincount(made.labels(20_000, Streams(0).torch("y")).numpy(), minlength=3) / 20_000
     assert np.allclose(counts, [0.7, 0.3, 0.0], atol=6 * (0.21 / 20_000) ** 0.5)
     assert counts[2] == 0
+    even = np.bincount(made.labels(20_000, Streams(0).torch("y"), evenly=True).numpy(), minlength=3) / 20_000
+    assert np.allclose(even, 1 / 3, atol=6 * (2 / 9 / 20_000) ** 0.5)
     with pytest.raises(InvalidValue, match="sum to 1"):
         student(shares=np.array([0.7, 0.7, 0.0]))
 

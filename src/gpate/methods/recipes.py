@@ -96,7 +96,12 @@ RECIPES: dict[str, Settings] = {
             source="Radford et al. 2016, with the paper's generator: one discriminator and no noise",
             mechanism=Mechanism(teachers=1, samples=128, noiseless=True),
             training=Training(
-                teacher="dcgan", teacher_batch=128, saturating=False, learning_rate=2e-4, iterations=10_000
+                teacher="dcgan",
+                teacher_batch=128,
+                saturating=False,
+                learning_rate=2e-4,
+                iterations=10_000,
+                balanced=True,
             ),
         ),
         Settings(
@@ -259,7 +264,8 @@ def check(settings: Settings) -> None:
         require_positive("checkpoint_seconds", speed.checkpoint_seconds)
     if settings.method not in ("votes", "refined"):  # the others check themselves
         return
-    for name, value in (("noiseless", mechanism.noiseless), ("saturating", training.saturating)):
+    flags = {"noiseless": mechanism.noiseless, "saturating": training.saturating, "balanced": training.balanced}
+    for name, value in flags.items():
         if not isinstance(value, bool):
             raise InvalidValue(name, value, "true or false")
     if training.teacher not in TEACHERS:

@@ -117,10 +117,13 @@ class School:
         ensemble: the teachers.
         batch: records of each teacher in one step.
         streams: of minibatches and of the fakes' latents.
+        balanced: whether the classes that a teacher holds are equally frequent in its minibatches.
     """
 
-    def __init__(self, material: Material, ensemble: Ensemble, *, batch: int, streams: Streams) -> None:
-        self.ensemble, self.batch, self.streams = ensemble, batch, streams
+    def __init__(
+        self, material: Material, ensemble: Ensemble, *, batch: int, streams: Streams, balanced: bool = False
+    ) -> None:
+        self.ensemble, self.batch, self.streams, self.balanced = ensemble, batch, streams, balanced
         self.device = ensemble.placement.device
         self._material = material.to(self.device)
 
@@ -145,7 +148,9 @@ class School:
 
     def draw(self, step: int) -> tuple[Tensor, Tensor]:
         """Places of a minibatch for every teacher, and which of them have records at all."""
-        return self._material.partition.draw(self.batch, self.streams.torch("batch", step))
+        material = self._material
+        classes = material.labels if self.balanced else None
+        return material.partition.draw(self.batch, self.streams.torch("batch", step), classes=classes)
 
     def records(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """The records and labels at those places."""

@@ -95,6 +95,8 @@ class Training:
         learning_rate: Adam's, of student and teachers.
         latent: length of the latent vector.
         iterations: at most this many; None until the budget is spent.
+        balanced: all classes equally often, in what the student proposes and in a teacher's minibatches as far as it holds them.
+            A rare class is hardly learnt otherwise. What is sampled in the end follows the class counts, if they were released.
     """
 
     teacher: str = "official"
@@ -103,6 +105,7 @@ class Training:
     learning_rate: float = 1e-3
     latent: int = 50
     iterations: int | None = None
+    balanced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

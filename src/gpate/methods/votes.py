@@ -72,7 +72,9 @@ class Voters(Adversary):
             first=material.first,
             of=material.teachers,
         )
-        self.school = School(material, ensemble, batch=training.teacher_batch, streams=streams)
+        self.school = School(
+            material, ensemble, batch=training.teacher_batch, streams=streams, balanced=training.balanced
+        )
 
     def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """Steps before the first vote. Repeated if they are interrupted: they cost time only."""
@@ -86,7 +88,7 @@ class Voters(Adversary):
     def turn(self, t: int, student: Student, answers: Answers) -> Turn:
         """Every teacher takes a step; the student proposes; the teachers decide."""
         self.school.learn(t, student)
-        y = student.labels(self.samples, self._stream("labels", t))
+        y = student.labels(self.samples, self._stream("labels", t), evenly=self.school.balanced)
         proposed = student.propose(student.latents(self.samples, self._stream("latents", t)), y)
         wanted = self.school.ensemble.change_wanted(proposed.detach(), y, saturating=self.saturating)
         if self.aggregate is None:

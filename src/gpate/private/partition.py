@@ -153,15 +153,18 @@ class Partition:
         local = torch.arange(len(self.order), device=self.order.device)
         return self.order, replace(self, order=local, blank=len(self.order))
 
-    def draw(self, m: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, m: int, generator: torch.Generator, *, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A minibatch of m records for every teacher.
 
         Each teacher's records are shuffled and the first m taken: each at most once if there are m, and otherwise
-        each once before any of them twice. One number is taken from the generator, however many records there are.
+        each once before any of them twice. With classes the same is done within each class, and the classes that a teacher
+        holds take turns. One number is taken from the generator, however many records there are.
 
         Args:
             m: records per teacher.
             generator: a generator on the CPU gives the same draws on every device.
+            classes: int64 [records], of the places in the source; draws then have as many of each class, as far as a
+                teacher holds them. Of a teacher's own records alone, like all else here.
 
         Returns:
             index: int64 [teachers, m], places in the source; `blank` for a teacher without records.
@@ -170,12 +173,26 @@ class Partition:
         require_count("m", m, 1)
         device = self.order.device
         step = torch.randint(-(2**63), 2**63 - 1, (1,), generator=generator, device=generator.device).to(device)
-        shuffled = self.order[torch.argsort((self._owners() << 32) | _mixed(self.seeds ^ step), stable=True)]
+        shuffle = _mixed(self.seeds ^ step)
+        column = torch.arange(m, device=device).expand(self.teachers, m)
+        owners = self._owners()
+        if classes is None:
+            shuffled = self.order[torch.argsort((owners << 32) | shuffle, stable=True)]
+            entry = self.offsets[:-1, None] + column % self.sizes.clamp(min=1)[:, None]
+        else:
+            number = int(classes.max()) + 1 if len(classes) else 1
+            groups = owners * number + classes.to(device)[self.order]
+            shuffled = self.order[torch.argsort((groups << 32) | shuffle, stable=True)]
+            sizes = torch.bincount(groups, minlength=self.teachers * number)
+            starts = (sizes.cumsum(0) - sizes).view(self.teachers, number)
+            sizes = sizes.view(self.teachers, number)
+            held = (sizes > 0).sum(1, keepdim=True).clamp(min=1)
+            turns = torch.argsort((sizes == 0).to(torch.int8), dim=1, stable=True)  # the classes held, then the others
+            of = turns.gather(1, column % held)
+            entry = starts.gather(1, of) + (column // held) % sizes.gather(1, of).clamp(min=1)
         has_records = self.has_records
-        column = torch.arange(m, device=device) % self.sizes.clamp(min=1).unsqueeze(1)
         padded = torch.cat([shuffled, shuffled.new_full((1,), self.blank)])
-        entry = torch.where(has_records.unsqueeze(1), self.offsets[:-1].unsqueeze(1) + column, len(shuffled))
-        return padded[entry], has_records
+        return padded[torch.where(has_records[:, None], entry, len(shuffled))], has_records
 
     def gather(self, records: Tensor, index: Tensor, fill: float = 0.0) -> Tensor:
         """records[index], [teachers, m, ...], with `fill` for teachers that have no record. One gather."""

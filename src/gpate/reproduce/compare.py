@@ -89,9 +89,9 @@ class Records:
         return Figures(values=values, best_epoch=best, earlier=any(self._earlier(fit, r) for r in records))
 
     def _earlier(self, fit: Fit, record: Record) -> bool:
-        from gpate.reproduce.units import Unit, asked
+        from gpate.reproduce.units import Unit, is_of_today
 
-        return record.asked != asked(Unit(fit=fit, seed=record.seed, quick=self.quick))
+        return not is_of_today(record.asked, Unit(fit=fit, seed=record.seed, quick=self.quick))
 
 
 def shown(figures: Figures, metric: Metric) -> str:

@@ -29,7 +29,7 @@ from gpate.reproduce import store
 from gpate.reproduce.cells import unavailable
 from gpate.reproduce.store import Record
 from gpate.reproduce.tasks import TASKS, device_name, free_memory
-from gpate.reproduce.units import Listeners, Place, Unit, asked
+from gpate.reproduce.units import Listeners, Place, Unit, asked, is_of_today
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def run(
         with _claimed(unit, place) as claimed:
             finished = {record.unit: record for record in store.read(place.results)}  # others may have added some
             record = finished.get(unit.id)
-            if record is not None and record.asked == asked(unit):
+            if record is not None and is_of_today(record.asked, unit):
                 if claimed:
                     _finished(place.work / unit.slug)
                 yield Outcome(unit=unit, record=record)

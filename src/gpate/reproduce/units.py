@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpate.datasets import DATASETS
-from gpate.errors import require_count
+from gpate.errors import GpateError, require_count
 from gpate.reproduce.cells import KINDS, METRICS, Cell, Fit, Kind
 
 if TYPE_CHECKING:
@@ -105,5 +105,22 @@ def asked(unit: Unit) -> dict[str, Any]:
     """The same as plain data, without what changes speed only: a result of other settings is another result."""
     if unit.fit.task == "peer":  # it chooses for itself
         return {"peer": unit.fit.recipe}
-    plain = json.loads(json.dumps(resolved(unit).to_json()))
+    return _plain(resolved(unit))
+
+
+def is_of_today(told: Mapping[str, Any], unit: Unit) -> bool:
+    """Whether a record's `asked` is what is asked for today. A setting that it does not know yet had its default then."""
+    from gpate.methods.settings import Settings
+
+    if told == asked(unit):
+        return True
+    try:
+        told = _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **told}))
+    except (KeyError, TypeError, AttributeError, GpateError):  # of a group or with a setting that is no more
+        return False
+    return told == asked(unit)
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    plain = json.loads(json.dumps(settings.to_json()))
     return {name: value for name, value in plain.items() if name not in ("speed", "source", "recipe")}

@@ -27,8 +27,7 @@ def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generat
         return generator.draw(labels, stream)
     assert isinstance(spec, GeneratorSpec)
     device = next(generator.parameters()).device
-    latents = torch.rand(len(labels), spec.latent, generator=stream) * 2 - 1
-    records: Tensor = generator(latents.to(device), labels.to(device))
+    records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
     return records.cpu()
 
 

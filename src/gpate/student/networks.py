@@ -69,6 +69,10 @@ class GeneratorSpec:
         """Numbers in one record."""
         return self.channels * self.height * self.width
 
+    def latents(self, count: int, stream: torch.Generator) -> Tensor:
+        """Latent vectors [count, latent] on the stream's device, uniform on [-1, 1] as in DCGAN."""
+        return torch.rand(count, self.latent, generator=stream, device=stream.device) * 2 - 1
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)

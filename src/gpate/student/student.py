@@ -74,13 +74,14 @@ class Student:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=fused)
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
-        """Latent vectors, uniform on [-1, 1] as in DCGAN."""
-        z = torch.rand(count, self.spec.latent, generator=stream, device=stream.device) * 2 - 1
-        return z.to(self.device)
+        """Latent vectors, where the student is."""
+        return self.spec.latents(count, stream).to(self.device)
 
-    def labels(self, count: int, stream: torch.Generator) -> Tensor:
-        """Class labels by their shares."""
+    def labels(self, count: int, stream: torch.Generator, *, evenly: bool = False) -> Tensor:
+        """Class labels by their shares, or all equally likely."""
         weights = torch.as_tensor(self.shares, dtype=torch.float64, device=stream.device)
+        if evenly:
+            weights = torch.ones_like(weights)
         return torch.multinomial(weights, count, replacement=True, generator=stream).to(self.device)
 
     def propose(self, z: Tensor, labels: Tensor) -> Tensor:
@@ -181,5 +182,4 @@ def sample_chunks(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Records for given labels, a chunk at a time: memory does not grow with their number."""
     for part in labels.split(chunk):
-        z = torch.rand(len(part), student.spec.latent, generator=stream, device=stream.device) * 2 - 1
-        yield student(z.to(part.device), part), part
+        yield student(student.spec.latents(len(part), stream).to(part.device), part), part

@@ -12,7 +12,7 @@ from gpate.errors import InvalidValue
 from gpate.methods.recipes import RECIPES, resolve
 from gpate.reproduce.cells import CELLS, KINDS, METRICS, SYSTEMS, Fit, cells_of, select, unavailable
 from gpate.reproduce.paper import TABLES, PaperTable
-from gpate.reproduce.units import Unit, asked, units_of
+from gpate.reproduce.units import Unit, asked, is_of_today, units_of
 from gpate.schema import Schema
 
 BY_ID = {cell.id: cell for cell in CELLS}
@@ -145,3 +145,21 @@ def test_what_is_asked_is_the_recipe_and_not_its_speed() -> None:
     assert "speed" not in plain
     assert plain == asked(Unit(fit=fit, seed=7))
     assert plain != asked(Unit(fit=fit, seed=0, quick=True))
+
+
+def test_a_result_from_before_a_setting_was_there_has_its_default() -> None:
+    unit = Unit(fit=Fit(recipe="paper", dataset="mnist", epsilon=1.0), seed=0)
+    told = asked(unit)
+    assert is_of_today(told, unit)
+    training = {name: value for name, value in told["training"].items() if name != "balanced"}
+    assert is_of_today({**told, "training": training}, unit)
+    assert not is_of_today({**told, "training": {**training, "balanced": True}}, unit)
+    assert not is_of_today({**told, "training": {**training, "no such setting": 1}}, unit)
+    assert not is_of_today({"method": "votes"}, unit)
+    balanced = Unit(fit=Fit(recipe="dcgan", dataset="mnist", epsilon=float("inf")), seed=0)
+    earlier = asked(balanced)
+    del earlier["training"]["balanced"]  # that recipe's is not the default
+    assert not is_of_today(earlier, balanced)
+    peer = Unit(fit=Fit(recipe="dpmm-mst", dataset="adult", epsilon=1.0, task="peer"), seed=0)
+    assert is_of_today({"peer": "dpmm-mst"}, peer)
+    assert not is_of_today({"peer": "dpmm-aim"}, peer)
