@@ -85,17 +85,17 @@ def pate_gan(path: Path, data: Material | None = None, **changes: Any) -> Labell
     )
 
 
-def gs_wgan(path: Path, data: Material | None = None, **changes: Any) -> SecretCritic:
+def gs_wgan(path: Path, data: Material | None = None, gate_: Gate | None = None, **changes: Any) -> SecretCritic:
     settings = GSWGAN(
         **{"iterations": 2, "samples": 3, "discriminators": 4, "critic_batch": 4, "warm_steps": 2, **changes}
     )
-    folder = RunFolder.create(path / "run")
+    folder = _folder(path) if path.joinpath("run").exists() else RunFolder.create(path / "run")
     parts = settings.discriminators or 0
     return SecretCritic(
         data or material(parts),
         spec=SPEC,
         settings=settings,
-        gate=gate(),
+        gate=gate_ or gate(),
         folder=folder,
         streams=Streams(0),
         key=KEY,
@@ -513,6 +513,20 @@ def test_a_plan_pays_for_each_answer_of_each_iteration(tmp_path: Path) -> None:
         count=settings.iterations * 3,
     )
     assert adversary.release.sigma == pytest.approx(least_noise(here, one).sigma, rel=1e-6)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.3, 0.7, 1.0, 1.7])
+def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, tmp_path: Path) -> None:
+    """(m s) / s is not always m; a plan that did not know its own payments again would ask for them twice."""
+    for number, epsilon in enumerate(np.linspace(0.5, 9.0, 12)):
+        here = Gate.in_memory(Budget(epsilon=float(epsilon), delta=1e-5, accountant="rdp"), FastNoise(0))
+        first = gs_wgan(tmp_path / str(number), gate_=here, clip=clip)
+        first.release(Sensitive(torch.zeros(3, 6)), here)
+        first.release(Sensitive(torch.zeros(3, 6)), here)  # all that was planned
+        ((paid, count),) = here.ledger.tally.items()
+        again = gs_wgan(tmp_path / str(number), gate_=here, clip=clip)  # finds nothing left to be paid
+        assert count == 6
+        assert again.release.event(here).once() == paid
 
 
 def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:

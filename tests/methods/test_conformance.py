@@ -29,7 +29,7 @@ SAMPLED = {**GAN, "critic_steps": 2, "batch": 8, "accountant": "rdp"}
 SYSTEMS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "paper-mnist-eps1": ({**FAST, "iterations": 3}, {"NoisyMaxThreshold", "GNMax"}),
     "nonprivate": ({**GAN, "teachers": 3, "teacher_batch": 4}, {"NonPrivate"}),
-    "dcgan": ({**GAN, "teacher_batch": 4}, {"NonPrivate"}),
+    "dcgan": ({**GAN, "teacher_batch": 4}, {"Laplace", "NonPrivate"}),
     "dpgan": (SAMPLED, {"Laplace", "PoissonSampledGaussian"}),
     "dpgan-large": ({**SAMPLED, "critic": "dense"}, {"Laplace", "PoissonSampledGaussian"}),
     "dpgan-projected": (SAMPLED, {"Laplace", "PoissonSampledGaussian"}),

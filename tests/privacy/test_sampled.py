@@ -222,7 +222,11 @@ def test_the_divergence_of_one_of_many_is_a_bound_by_brute_force(order: float, s
 def test_a_draw_for_each_answer_costs_what_two_releases_do_and_one_for_both_more() -> None:
     """Two answers. Party k, drawn for one of them, both or neither; another's answers are all zero. By brute force in the plane."""
     order, q, s = 2.0, 0.05, 0.4
-    (bound,) = rdp_of(OneOfManyGaussian(noise_multiplier=s, sampling_probability=q), np.array([order]))
+
+    def bound(sensitivity: float) -> float:
+        event = OneOfManyGaussian(noise_multiplier=s / sensitivity, sampling_probability=q)
+        return float(rdp_of(event, np.array([order]))[0])
+
     axis = np.arange(-order - 9 * s, order + 9 * s, s / 10)
     x, y = axis[:, None], axis[None, :]
 
@@ -240,7 +244,8 @@ def test_a_draw_for_each_answer_costs_what_two_releases_do_and_one_for_both_more
 
     for_each = {(0, 0): (1 - q) ** 2, (0, 1): q * (1 - q), (1, 0): q * (1 - q), (1, 1): q**2}
     for_both = {(0, 0): 1 - q, (1, 1): q}
-    assert divergence(for_each) <= 2 * bound
+    assert divergence(for_each) <= 2 * bound(1.0)
+    assert divergence(for_both) <= bound(math.sqrt(2))
     assert divergence(for_both) > 1.5 * divergence(for_each)
 
 

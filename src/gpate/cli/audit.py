@@ -48,7 +48,7 @@ def audit(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value, changes one setting.")] = None,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Plays the distinguishing game against a recipe. Exit code 1 if the claim is refuted."""

@@ -58,7 +58,7 @@ def fit(
         bool, typer.Option("--sites", help="Under torchrun: each rank's data are its own, and nobody else's.")
     ] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: an iteration a line on standard error, then the result.")
     ] = False,

@@ -196,7 +196,7 @@ class SampledCritic(Adversary):
         steps = settings.iterations * settings.critic_steps
         plan = planned(self.gate, folder, replace(first.event(self.gate), count=steps))
         assert isinstance(plan, PoissonSampledGaussian)
-        return replace(first, sigma=plan.sigma)
+        return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
 
     def turn(self, t: int, student: Student, answers: Answers) -> Turn:
         """The discriminator's steps, then the student's proposal."""

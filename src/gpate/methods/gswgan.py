@@ -13,7 +13,8 @@ sensitivity 2 clip, one for each record, because each has a draw of its own (`gp
 start releases nothing, so it costs time and no privacy.
 
 **Why a draw for each record.** In the authors' code one discriminator answers for the whole batch, while their accountant
-counts a draw for each record. What it counts is what is done here. One draw for all would cost four times the noise.
+counts a draw for each record. What it counts is what is done here. One draw for all would need more noise, at epsilon 10 four
+times as much.
 
 **Why all discriminators learn, or none.** In the authors' code only the one that was drawn does. Its state then remembers when
 it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later iterations cannot
@@ -165,7 +166,7 @@ class SecretCritic(Adversary):
             self.gate, self.folder, replace(first.event(self.gate), count=settings.iterations * settings.samples)
         )
         assert isinstance(plan, OneOfManyGaussian)
-        return replace(first, sigma=plan.sigma)
+        return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
 
     def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """The warm start: private, and resumed where it was stopped."""

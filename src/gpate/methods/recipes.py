@@ -94,7 +94,7 @@ RECIPES: dict[str, Settings] = {
         Settings(
             recipe="dcgan",
             source="Radford et al. 2016, with the paper's generator: one discriminator and no noise",
-            mechanism=Mechanism(teachers=1, samples=128, noiseless=True),
+            mechanism=Mechanism(teachers=1, samples=128, noiseless=True, counts_epsilon=1.0),
             training=Training(
                 teacher="dcgan",
                 teacher_batch=128,

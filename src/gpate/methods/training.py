@@ -7,7 +7,7 @@
         Phase III  the student takes one step towards what it proposed plus the released change
 
 With teachers that vote it is G-PATE, the paper's Algorithm 1 (`gpate.methods.votes`); with a discriminator trained by
-DP-SGD it is DP-GAN, with a student discriminator PATE-GAN, with one secret discriminator of many GS-WGAN.
+DP-SGD it is DP-GAN, with a student discriminator PATE-GAN, with discriminators drawn in secret GS-WGAN.
 
 Which event pays for what is the adversary's to say. Nothing else that has seen a record leaves this loop: its progress
 shows iteration numbers, released answers and the ledger's spend.

@@ -112,13 +112,13 @@ def is_of_today(told: Mapping[str, Any], unit: Unit) -> bool:
     """Whether a record's `asked` is what is asked for today. A setting that it does not know yet had its default then."""
     from gpate.methods.settings import Settings
 
-    if told == asked(unit):
-        return True
+    today = asked(unit)
+    if told.keys() != today.keys() or "method" not in told:
+        return told == today
     try:
-        told = _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **told}))
-    except (KeyError, TypeError, AttributeError, GpateError):  # of a group or with a setting that is no more
+        return _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **told})) == today
+    except (TypeError, AttributeError, GpateError):  # a setting that is no more, or cannot be had any more
         return False
-    return told == asked(unit)
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

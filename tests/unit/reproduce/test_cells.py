@@ -156,6 +156,7 @@ def test_a_result_from_before_a_setting_was_there_has_its_default() -> None:
     assert not is_of_today({**told, "training": {**training, "balanced": True}}, unit)
     assert not is_of_today({**told, "training": {**training, "no such setting": 1}}, unit)
     assert not is_of_today({"method": "votes"}, unit)
+    assert not is_of_today({**told, "no such group": {}}, unit)
     balanced = Unit(fit=Fit(recipe="dcgan", dataset="mnist", epsilon=float("inf")), seed=0)
     earlier = asked(balanced)
     del earlier["training"]["balanced"]  # that recipe's is not the default
