@@ -28,7 +28,7 @@ SAMPLED = {**GAN, "critic_steps": 2, "batch": 8, "accountant": "rdp"}
 # recipe -> settings small enough for a second, what is in the ledger beside the class counts
 SYSTEMS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "paper-mnist-eps1": ({**FAST, "iterations": 3}, {"NoisyMaxThreshold", "GNMax"}),
-    "nonprivate": ({**GAN, "teachers": 3, "teacher_batch": 4}, {"NonPrivate"}),
+    "nonprivate": ({**GAN, "teachers": 3, "teacher_batch": 4}, {"Laplace", "NonPrivate"}),
     "dcgan": ({**GAN, "teacher_batch": 4}, {"Laplace", "NonPrivate"}),
     "dpgan": (SAMPLED, {"Laplace", "PoissonSampledGaussian"}),
     "dpgan-large": ({**SAMPLED, "critic": "dense"}, {"Laplace", "PoissonSampledGaussian"}),

@@ -88,7 +88,7 @@ RECIPES: dict[str, Settings] = {
         Settings(
             recipe="nonprivate",
             source="G-PATE appendix C: 10 teachers and no noise",
-            mechanism=Mechanism(teachers=10, samples=64, noiseless=True),
+            mechanism=Mechanism(teachers=10, samples=64, noiseless=True, counts_epsilon=1.0),
             training=Training(teacher_batch=64, saturating=False, iterations=2000),
         ),
         Settings(
