@@ -16,7 +16,7 @@ from gpate import GPATE
 from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian
 from gpate.audit import lower_bounds
 from gpate.boundary import FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
-from gpate.methods.adversarial import least_noise, planned
+from gpate.methods.adversarial import least_noise, loudness_for, planned
 from gpate.methods.critic import Critic
 from gpate.methods.dpgan import DPGAN, SampledCritic, clipped
 from gpate.methods.gswgan import GSWGAN, SecretCritic
@@ -485,6 +485,18 @@ def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
         scores = ensemble.scores(slice(one, one + 1), x[None], y[None, i : i + 1])
         (slope,) = torch.autograd.grad(scores.sum(), x)
         torch.testing.assert_close(turn.change.value[i : i + 1], clipped(slope, 0.01), rtol=1e-4, atol=1e-8)
+
+
+def test_gs_wgan_is_told_the_label_as_loudly_as_it_says(tmp_path: Path) -> None:
+    x, y = torch.rand(4, 1, 6), torch.ones(4, 1, dtype=torch.int64)
+    heard = []
+    for number, changes in enumerate(({"label_loudness": 5.0}, {})):
+        ensemble = gs_wgan(tmp_path / str(number), **changes).school.ensemble
+        before = ensemble.scores(slice(0, 4), x, y).detach()
+        ensemble.weights["out.label"][:, 1] += 1.0
+        heard.append(float((ensemble.scores(slice(0, 4), x, y).detach() - before).mean()))
+    assert heard == pytest.approx([5.0, 1.0], rel=1e-4)  # 6 numbers: a third of the root is below 1
+    assert loudness_for(784) == pytest.approx(28 / 3)
 
 
 def test_a_local_generator_learns_from_its_own_teacher_only() -> None:

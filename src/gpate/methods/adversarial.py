@@ -13,6 +13,7 @@ releases: those are (pure, 0)-DP, the plan is (epsilon - pure, delta)-DP whateve
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -82,6 +83,13 @@ def sampled_accountant(name: str) -> str:
     if name == "auto" and importlib.util.find_spec("dp_accounting") is None:
         return "rdp"
     return name
+
+
+def loudness_for(dims: int) -> float:
+    """What a label's one-hot vector is multiplied by to count as much as a record of so many numbers in [0, 1]: a third of their
+    root, about the length of an image.
+    """
+    return max(1.0, math.sqrt(dims) / 3)
 
 
 def parts_for(records: float, *, each: int, most: int) -> int:

@@ -31,13 +31,12 @@ from torch import Tensor
 from gpate.accounting import PoissonSampledGaussian
 from gpate.boundary import Ballots, Gate, Records, Released, SampledSum, Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.methods.adversarial import Adversarial, planned, sampled_accountant
+from gpate.methods.adversarial import Adversarial, loudness_for, planned, sampled_accountant
 from gpate.methods.critic import Critic
 from gpate.methods.run import Answers, RunFolder
 from gpate.methods.school import network_for
 from gpate.methods.training import Adversary, Turn
 from gpate.private.gradients import record_gradients
-from gpate.private.networks import LoudLabel
 from gpate.private.secret import SecretDraws
 from gpate.streams import Streams
 from gpate.student import GeneratorSpec, Student
@@ -66,8 +65,7 @@ class DPGAN(Adversarial):
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
         label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator; None takes 1 for
-            convolutions, which have few inputs, and else a third of the root of a record's dimensions: about an image's
-            length, so that the label counts as much as all pixels do.
+            convolutions, which have few inputs, and else what makes it count as much as all pixels do (`loudness_for`).
         projected_dims: k of the ablation; None takes gradients as they are.
         bins: of the ablation.
     """
@@ -116,7 +114,7 @@ class DPGAN(Adversarial):
         """Of the label, beside records of so many dimensions."""
         if self.label_loudness is not None:
             return self.label_loudness
-        return max(1.0, math.sqrt(dims) / 3) if self.critic == "dense" else 1.0
+        return loudness_for(dims) if self.critic == "dense" else 1.0
 
     def for_records(self, records: float) -> DPGAN:
         """With q = batch / records."""
@@ -174,7 +172,7 @@ class SampledCritic(Adversary):
         self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
         self.q = settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        network = LoudLabel(network_for(spec, settings.critic), loudness=settings.loudness(spec.dims))
+        network = network_for(spec, settings.critic, loudness=settings.loudness(spec.dims))
         self.critic = Critic(
             network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
         )

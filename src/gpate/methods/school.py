@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpate.private.losses import Loss, logistic
-from gpate.private.networks import TeacherNetwork, teacher_network
+from gpate.private.networks import LoudLabel, TeacherNetwork, teacher_network
 from gpate.private.partition import Partition
 from gpate.private.teachers import Batch, Ensemble, Placement, plan_placement
 from gpate.streams import Streams
@@ -57,10 +57,11 @@ class Material:
         )
 
 
-def network_for(spec: GeneratorSpec, variant: str) -> TeacherNetwork:
-    """The discriminator of that name for a student's records."""
+def network_for(spec: GeneratorSpec, variant: str, *, loudness: float = 1.0) -> TeacherNetwork:
+    """The discriminator of that name for a student's records, told the label so loudly."""
     shape = (spec.channels, spec.height, spec.width)
-    return teacher_network(variant, kind=spec.kind, shape=shape, classes=spec.classes)
+    network = teacher_network(variant, kind=spec.kind, shape=shape, classes=spec.classes)
+    return network if loudness == 1.0 else LoudLabel(network, loudness=loudness)
 
 
 def build_ensemble(
@@ -72,6 +73,7 @@ def build_ensemble(
     learning_rate: float,
     streams: Streams,
     device: torch.device,
+    loudness: float = 1.0,
     chunk: int | None = None,
     first: int = 0,
     of: int | None = None,
@@ -86,11 +88,12 @@ def build_ensemble(
         learning_rate: Adam's.
         streams: of the run.
         device: where to compute.
+        loudness: of the label.
         chunk: teachers at a time; planned from the memory there is by default.
         first: number of the first of them, if they are a shard.
         of: how many there are in all, if they are a shard; chunks on a CPU are those of the whole.
     """
-    network = network_for(spec, variant)
+    network = network_for(spec, variant, loudness=loudness)
     planned = teachers if of is None or device.type != "cpu" else of
     placement = plan_placement(network, teachers=planned, batch=batch, device=device)
     if chunk is not None:
