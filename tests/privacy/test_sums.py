@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget, DiscreteGaussian, Laplace
 from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, Records, Sensitive
+from gpate.boundary.sums import bounded_steps, sum_of_steps
 from gpate.boundary.types import opened
 from gpate.errors import BudgetExceeded, InvalidValue, NonFiniteInput
 
@@ -66,6 +67,28 @@ def test_chunks_and_shards_add_up_to_the_same_integers() -> None:
         opened(mechanism.fixed_point(Sensitive(Records(vectors[s], labels[s])))) for s in (slice(0, 50), slice(50, 100))
     ]
     assert torch.equal(halves[0] + halves[1], whole)
+
+
+@given(
+    rows=st.integers(0, 5).flatmap(
+        lambda m: st.sampled_from([2**31, 2**52]).flatmap(
+            lambda most: st.lists(st.lists(st.integers(-most, most), min_size=3, max_size=3), min_size=m, max_size=m)
+        )
+    )
+)
+@example(rows=[[2**52 - 1] * 3] * 5)  # float64 does not have their sum
+def test_steps_are_added_exactly_however_large(rows: list[list[int]]) -> None:
+    steps = torch.tensor(rows, dtype=torch.float64).view(-1, 3)
+    most = max((abs(value) for row in rows for value in row), default=0)
+    assert sum_of_steps(steps, most=float(most)).tolist() == [sum(row[i] for row in rows) for i in range(3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cutting_vectors_to_steps_leaves_them_as_they_were(dtype: torch.dtype) -> None:
+    vectors = torch.randn(4, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    before = vectors.clone()
+    bounded_steps(vectors, l2_bound=0.5, unit=2.0**-10)
+    assert torch.equal(vectors, before)
 
 
 def test_no_records_at_all_still_give_a_noised_answer(gate: Gate) -> None:

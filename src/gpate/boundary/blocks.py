@@ -34,7 +34,7 @@ from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
 from gpate.boundary.gate import Gate
-from gpate.boundary.sums import bounded_steps, checked_groups
+from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps
 from gpate.boundary.types import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
@@ -148,7 +148,8 @@ class Vectors:
         """The exact sum of the bounded vectors, in whole units."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise InvalidValue("record vectors", "another shape", f"[records, {self.dimension}]")
-        whole: Ints = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit).sum(0).cpu().numpy()
+        steps = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit)
+        whole: Ints = sum_of_steps(steps, most=1.0 / unit).cpu().numpy()
         return whole
 
     def natural(self, noisy: Floats, unit: float) -> list[Floats]:

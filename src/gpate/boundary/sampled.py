@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -120,7 +121,7 @@ class OneOfMany:
         unit = grid_for(self.sigma)
         steps = bounded_steps(vectors, l2_bound=self.bound, unit=unit)
         voucher = gate.pay(self.event(gate), purpose="one of many")
-        return Released(voucher.perturb(steps.cpu().numpy(), unit=unit), receipts=(voucher.receipt,))
+        return Released(voucher.perturb(steps.to(torch.int64).cpu().numpy(), unit=unit), receipts=(voucher.receipt,))
 
 
 def _multiplier(planned: float | None, sigma: float, sensitivity: float) -> float:

@@ -80,7 +80,11 @@ class NoisySum:
             steps = bounded_steps(vectors, l2_bound=self.l2_bound, unit=self.unit)
             if total is None:
                 total = torch.zeros(self.groups, self.dimension, dtype=torch.int64, device=vectors.device)
-            total.index_add_(0, checked_groups(groups, len(vectors), self.groups, vectors.device), steps)
+            if groups is None:
+                total[0] += sum_of_steps(steps, most=self.l2_bound / self.unit)
+            else:
+                into = checked_groups(groups, len(vectors), self.groups, vectors.device)
+                total.index_add_(0, into, steps.to(torch.int64))
         return Sensitive(torch.zeros(self.groups, self.dimension, dtype=torch.int64) if total is None else total)
 
     def release(self, sums: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
@@ -178,23 +182,42 @@ class NoisyTally:
 
 
 def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float) -> Tensor:
-    """Vectors scaled down to the bound where they are longer, and cut towards zero to whole units: int64."""
-    exact = vectors.double()
-    norms = exact.norm(dim=1, keepdim=True)
+    """Vectors scaled down to the bound where they are longer, and cut towards zero to whole units: float64, in which they are
+    exact.
+
+    Args:
+        vectors: [records, dimension]; they stay as they are.
+        l2_bound: longest that one may be.
+        unit: a power of two.
+    """
+    steps = vectors.to(torch.float64, copy=True)  # and changed in place: a DP-SGD step's gradients are gigabytes
+    norms = torch.linalg.vector_norm(steps, dim=1, keepdim=True)
     if not torch.isfinite(norms).all():
         raise NonFiniteInput(
             "A record's vector holds NaN or infinity; nothing was spent. Mend: check the feature map and the schema's bounds."
         )
-    steps = (exact * ((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc()
-    assert bool((steps.square().sum(1).sqrt() * unit <= l2_bound).all())
-    whole: Tensor = steps.to(torch.int64)
-    return whole
+    steps.mul_(((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc_()
+    assert bool((torch.linalg.vector_norm(steps, dim=1) * unit <= l2_bound).all())
+    return steps
 
 
-def checked_groups(groups: Tensor | None, records: int, number: int, device: torch.device) -> Tensor:
-    """The group of each record, if each has one there is; all in the first if none are given."""
-    if groups is None:
-        return torch.zeros(records, dtype=torch.int64, device=device)
+def sum_of_steps(steps: Tensor, *, most: float) -> Tensor:
+    """The exact sum of rows of whole numbers, float64 [records, dimension] -> int64 [dimension].
+
+    By a product with ones, which reads each number once, as long as no partial sum, in whatever order, can leave the numbers
+    that float64 has all of.
+
+    Args:
+        steps: the rows.
+        most: the largest that a number in them can be.
+    """
+    if len(steps) * most < 2.0**53:
+        return (steps.new_ones(1, len(steps)) @ steps)[0].to(torch.int64)
+    return steps.to(torch.int64).sum(0)
+
+
+def checked_groups(groups: Tensor, records: int, number: int, device: torch.device) -> Tensor:
+    """The group of each record, if each has one there is."""
     if groups.dtype.is_floating_point or groups.shape != (records,) or bool(((groups < 0) | (groups >= number)).any()):
         raise InvalidValue(
             "classes of the records", "a label outside", f"whole numbers from 0 to {number - 1}, one per record"

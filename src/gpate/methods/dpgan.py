@@ -31,7 +31,7 @@ from torch import Tensor
 from gpate.accounting import PoissonSampledGaussian
 from gpate.boundary import Ballots, Gate, Records, Released, SampledSum, Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.methods.adversarial import Adversarial, loudness_for, planned, sampled_accountant
+from gpate.methods.adversarial import Adversarial, planned, sampled_accountant
 from gpate.methods.critic import Critic
 from gpate.methods.run import Answers, RunFolder
 from gpate.methods.school import network_for
@@ -64,8 +64,8 @@ class DPGAN(Adversarial):
         clip: longest gradient that a record may have.
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
-        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator; None takes 1 for
-            convolutions, which have few inputs, and else what makes it count as much as all pixels do (`loudness_for`).
+        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator. With weights within
+            0.1, a 1 beside hundreds of pixels is hardly heard; much louder, and classes become one picture each.
         projected_dims: k of the ablation; None takes gradients as they are.
         bins: of the ablation.
     """
@@ -78,7 +78,7 @@ class DPGAN(Adversarial):
     clip: float = 1.0
     loss: str = "wasserstein"
     weight_limit: float | None = 0.1
-    label_loudness: float | None = None
+    label_loudness: float = 3.0
     projected_dims: int | None = None
     bins: int = 10
 
@@ -94,8 +94,7 @@ class DPGAN(Adversarial):
             raise InvalidValue("loss", self.loss, f"one of {', '.join(_LOSSES)}")
         if self.weight_limit is not None:
             require_positive("weight_limit", self.weight_limit)
-        if self.label_loudness is not None:
-            require_positive("label_loudness", self.label_loudness)
+        require_positive("label_loudness", self.label_loudness)
         if self.projected_dims is not None:
             require_count("projected_dims", self.projected_dims, 1)
         require_count("bins", self.bins, 1)
@@ -110,12 +109,6 @@ class DPGAN(Adversarial):
         """Fewer steps."""
         return {**super().quick(), "critic_steps": min(2, self.critic_steps), "batch": min(64, self.batch)}
 
-    def loudness(self, dims: int) -> float:
-        """Of the label, beside records of so many dimensions."""
-        if self.label_loudness is not None:
-            return self.label_loudness
-        return loudness_for(dims) if self.critic == "dense" else 1.0
-
     def for_records(self, records: float) -> DPGAN:
         """With q = batch / records."""
         if self.sampling_probability is not None:
@@ -124,16 +117,18 @@ class DPGAN(Adversarial):
 
 
 LARGE = DPGAN(
-    iterations=250,
-    samples=128,
-    batch=1024,
+    iterations=600,
+    samples=256,
+    learning_rate=5e-4,
+    batch=2048,
     critic="plain",
-    critic_steps=50,
     critic_rate=5e-4,
+    clip=0.1,
     loss="logistic",
     weight_limit=None,
+    label_loudness=1.0,
 )
-"""Today's practice (Bie, Kamath and Zhang 2023): many discriminator steps for one of the student, large samples."""
+"""Today's practice: large samples (Bie, Kamath and Zhang 2023), and as DPImageBench tunes it: few steps, gradients cut short."""
 
 PROJECTED = DPGAN(projected_dims=10)
 """The paper's ablation, with its k and B for MNIST."""
@@ -172,7 +167,7 @@ class SampledCritic(Adversary):
         self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
         self.q = settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        network = network_for(spec, settings.critic, loudness=settings.loudness(spec.dims))
+        network = network_for(spec, settings.critic, loudness=settings.label_loudness)
         self.critic = Critic(
             network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
         )

@@ -116,7 +116,12 @@ RECIPES: dict[str, Settings] = {
             source="Xie et al. 2018; sizes from G-PATE appendix E; rates and the label: docs/research-log.md, section Baselines",
             method="dpgan",
         ),
-        Settings(recipe="dpgan-large", source="after Bie, Kamath and Zhang 2023", method="dpgan", dpgan=LARGE),
+        Settings(
+            recipe="dpgan-large",
+            source="after Bie, Kamath and Zhang 2023, and DPImageBench",
+            method="dpgan",
+            dpgan=LARGE,
+        ),
         Settings(
             recipe="dpgan-projected",
             source="G-PATE section 5, ablation on the use of PATE",

@@ -54,6 +54,7 @@ SYSTEMS: dict[str, System] = {
     "dcgan": System(title="DC-GAN", recipe="dcgan", private=False),
     "nonprivate": System(title="nonprivate G-PATE", recipe="nonprivate", private=False),
     "dpgan": System(title="DP-GAN", recipe="dpgan"),
+    "dpgan-large": System(title="DP-GAN, large samples", recipe="dpgan-large"),
     "dpgan-projected": System(title="DP-GAN + projection", recipe="dpgan-projected"),
     "pategan": System(title="PATE-GAN", recipe="pategan"),
     "gswgan": System(title="GS-WGAN", recipe="gswgan"),
