@@ -62,11 +62,19 @@ def material(parts: int, count: int = 40) -> Material:
     return Material(features=features, labels=labels, partition=Partition.from_hashes(hashes, teachers=parts))
 
 
-def dp_gan(path: Path, **changes: Any) -> SampledCritic:
+def dp_gan(path: Path, *, copies: int = 1, **changes: Any) -> SampledCritic:
     settings = DPGAN(**{"iterations": 2, "critic_steps": 2, "samples": 4, "batch": 8, **changes}).for_records(40)
-    folder = RunFolder.create(path / "run")
+    x, y = records()
     return SampledCritic(
-        *records(), spec=SPEC, settings=settings, gate=gate(), folder=folder, streams=Streams(0), key=KEY, device=CPU
+        x.repeat(1, copies),
+        y,
+        spec=replace(SPEC, width=copies * SPEC.width),
+        settings=settings,
+        gate=gate(),
+        folder=RunFolder.create(path / "run"),
+        streams=Streams(0),
+        key=KEY,
+        device=CPU,
     )
 
 
@@ -123,17 +131,26 @@ def test_each_records_gradient_is_that_of_a_loop(
         torch.testing.assert_close(found[i], slow, rtol=1e-4, atol=1e-6)
 
 
-def test_the_label_of_dp_gan_is_as_loud_as_asked(tmp_path: Path) -> None:
-    """Told by what a change of one label's weight in the last layer does to a score."""
-    heard = []
-    for number, changes in enumerate(({"label_loudness": 5.0}, {})):
-        critic = dp_gan(tmp_path / str(number), **changes).critic
-        x, y = torch.rand(1, 6), torch.tensor([1])
-        before = critic.scores(x, y).detach()
-        with torch.no_grad():
-            critic.weights["out.label"][0, 1] += 1.0
-        heard.append(float(critic.scores(x, y).detach() - before))
-    assert heard == pytest.approx([5.0, 3.0], rel=1e-4)
+@pytest.mark.parametrize(
+    ("changes", "copies", "loudness"),
+    [
+        ({"label_loudness": 0.5}, 1, 0.5),
+        ({}, 1, 1.0),
+        ({}, 6, 2.0),
+        ({}, 100, 3.0),
+        ({"label_loudness": 5.0}, 100, 5.0),
+    ],
+)
+def test_the_label_of_dp_gan_is_as_loud_as_asked_but_no_louder_than_the_record(
+    tmp_path: Path, changes: dict[str, Any], copies: int, loudness: float
+) -> None:
+    """Told by what a change of one label's weight in the last layer does to a score; records of 6 numbers, repeated."""
+    critic = dp_gan(tmp_path, copies=copies, **changes).critic
+    x, y = torch.rand(1, 6 * copies, generator=torch.Generator().manual_seed(0)), torch.tensor([1])
+    before = critic.scores(x, y).detach()
+    with torch.no_grad():
+        critic.weights["out.label"][0, 1] += 1.0
+    assert float(critic.scores(x, y).detach() - before) == pytest.approx(loudness, rel=1e-4)
 
 
 def test_a_loud_label_changes_nothing_else() -> None:

@@ -31,7 +31,7 @@ from torch import Tensor
 from gpate.accounting import PoissonSampledGaussian
 from gpate.boundary import Ballots, Gate, Records, Released, SampledSum, Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.methods.adversarial import Adversarial, planned, sampled_accountant
+from gpate.methods.adversarial import Adversarial, loudness_for, planned, sampled_accountant
 from gpate.methods.critic import Critic
 from gpate.methods.run import Answers, RunFolder
 from gpate.methods.school import network_for
@@ -64,8 +64,9 @@ class DPGAN(Adversarial):
         clip: longest gradient that a record may have.
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
-        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator. With weights within
-            0.1, a 1 beside hundreds of pixels is hardly heard; much louder, and classes become one picture each.
+        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator, but never so much that
+            it is louder than the record (`loudness_for`). With weights within 0.1, a 1 beside hundreds of pixels is hardly heard;
+            much louder, and classes become one picture each.
         projected_dims: k of the ablation; None takes gradients as they are.
         bins: of the ablation.
     """
@@ -167,7 +168,7 @@ class SampledCritic(Adversary):
         self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
         self.q = settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        network = network_for(spec, settings.critic, loudness=settings.label_loudness)
+        network = network_for(spec, settings.critic, loudness=min(settings.label_loudness, loudness_for(spec.dims)))
         self.critic = Critic(
             network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
         )
