@@ -9,12 +9,22 @@ with weights that are small where the noise is large. A batch has the same numbe
 square of a batch's mean is too large by its variance over n, which would reward a student for saying always the same;
 so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is right in expectation.
 
+**Small batches.** On a CPU a batch has few records, and m_c - M_c is soon less than what its mean is off by. With `memory` the
+student's own means are carried from step to step. So that they do not lag behind, each step adds what it changed, seen on the
+batch at hand under the weights before and after:
+
+    m  <-  mean of the batch  +  memory (m - mean of the same latents under the weights before).
+
+The noise of m is then that of a batch some 2 / (1 - memory) times as large, for one more pass forward without gradients (the
+estimator is that of STORM, Cutkosky and Orabona 2019).
+
 What is kept in the end is the mean of the weights over the last steps (an exponential moving average): single steps
 follow the noise of their batches.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +48,7 @@ class Matching:
         learning_rate: Adam's, at the first step.
         decay: of the learning rate to zero: `cosine`, `linear` or `none`.
         average: memory of the moving average of the weights, as a share of the steps; 0 keeps the last weights.
+        memory: of the student's own means, below 1; 0 takes those of the batch.
         unbiased: whether squares of means are estimated without bias.
         precision: of the student's network in training: `float32`, `bfloat16`, or `auto`: bfloat16 on a GPU. Feature maps
             are computed in single precision always.
@@ -48,6 +59,7 @@ class Matching:
     learning_rate: float = 1e-3
     decay: str = "cosine"
     average: float = 0.05
+    memory: float = 0.0
     unbiased: bool = True
     precision: str = "auto"
 
@@ -61,6 +73,8 @@ class Matching:
             raise InvalidValue("precision", self.precision, "'auto', 'float32' or 'bfloat16'")
         if not 0.0 <= self.average < 1.0:
             raise InvalidValue("average", self.average, "at least 0 and below 1")
+        if not 0.0 <= self.memory < 1.0:
+            raise InvalidValue("memory", self.memory, "at least 0 and below 1")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -116,15 +130,28 @@ def match(
         # the order that tensor cores like
         student.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = _Average(student.network, settings)
+    own = _OwnMeans(student.network, settings.memory, spec.classes) if settings.memory else None
+
+    def features(network: torch.nn.Module, z: Tensor) -> list[Tensor]:
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            records = network(z, labels)
+        images = records.float().view(-1, spec.channels, spec.height, spec.width)
+        return [phi(images) for phi, _, _ in goals]
+
+    student.network.train(not student.finished)
     for step in range(settings.steps):
         for group in student.optimiser.param_groups:
             group["lr"] = settings.rate(step)
         z = student.latents(len(labels), streams.torch("match latents", round_, step, device=device))
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            records = student.propose(z, labels)
-        images = records.float().view(-1, spec.channels, spec.height, spec.width)
+        vectors = features(student.network, z)
+        known = own.update(vectors, lambda before, z=z: features(before, z)) if own else [None] * len(goals)  # type: ignore[misc]
         loss = torch.stack(
-            [distance(phi(images), means, weights, unbiased=settings.unbiased) for phi, means, weights in goals]
+            [
+                distance(v, means, weights, unbiased=settings.unbiased)
+                if m is None
+                else pull(v, m, means, weights, memory=settings.memory if settings.unbiased else 1.0)
+                for v, m, (_, means, weights) in zip(vectors, known, goals, strict=True)
+            ]
         ).sum()
         student.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -150,6 +177,51 @@ def distance(vectors: Tensor, means: Tensor, weights: Tensor, *, unbiased: bool 
     if unbiased:
         square = (total.square().sum(1) - grouped.square().sum((1, 2))) / (n * (n - 1))
     return (weights * (square - 2 / n * (total * means).sum(1))).sum()
+
+
+def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory: float) -> Tensor:
+    """What has the gradient of the distance where the student's own means are told.
+
+    Args:
+        vectors: as for `distance`.
+        own: the student's means [classes, dims], without gradients.
+        means: targets [classes, dims].
+        weights: [classes].
+        memory: that `own` was made with. A vector's part in it is 1 - memory of a batch's, which is left out; 1 leaves it in.
+    """
+    grouped = vectors.view(len(means), -1, vectors.shape[1])
+    n = grouped.shape[1]
+    towards = 2 / n * (grouped.sum(1) * (own - means)).sum(1)
+    itself = (1 - memory) / n**2 * grouped.square().sum((1, 2))
+    return (weights * (towards - itself)).sum()
+
+
+class _OwnMeans:
+    """The student's class means, carried from step to step."""
+
+    def __init__(self, network: torch.nn.Module, memory: float, classes: int) -> None:
+        self._network, self._memory, self._classes = network, memory, classes
+        self._before = copy.deepcopy(network)
+        self._means: list[Tensor] = []
+        self._steps = 0
+
+    @torch.no_grad()
+    def update(
+        self, vectors: Sequence[Tensor], again: Callable[[torch.nn.Module], Sequence[Tensor]]
+    ) -> Sequence[Tensor]:
+        """From a batch's vectors of each map, and what makes them again under other weights."""
+        now = [self._mean(v) for v in vectors]
+        if self._steps:
+            self._before.train(self._network.training)
+            then = [self._mean(v) for v in again(self._before)]
+            memory = min(self._memory, 1 - 1 / (1 + self._steps))
+            now = [n + memory * (m - t) for n, m, t in zip(now, self._means, then, strict=True)]
+        torch._foreach_copy_(list(self._before.parameters()), list(self._network.parameters()))
+        self._means, self._steps = now, self._steps + 1
+        return now
+
+    def _mean(self, vectors: Tensor) -> Tensor:
+        return vectors.view(self._classes, -1, vectors.shape[1]).mean(1)
 
 
 class _Average:
