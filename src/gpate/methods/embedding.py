@@ -119,7 +119,7 @@ class Embedding:
         return self.chunk or max(16, min(1000, 1000 * 3072 // dims))
 
     def quick(self) -> dict[str, Any]:
-        """Changes for a try-out on two cores: a smaller network, fewer rounds, smaller steps, fewer frequencies."""
+        """Changes for a try-out on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
         rounds = {"shares": (0.5, 0.5)} if len(self.shares) > 2 else {}
         return {
             **rounds,
@@ -127,9 +127,12 @@ class Embedding:
             "maps": min(self.maps, 8),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
-            "matching.steps": 2 * self.matching.steps,
-            "matching.batch": min(self.matching.batch, 100),
-            "rematching.batch": min(self.rematching.batch, 100),
+            "matching.steps": 7 * self.matching.steps // 2,
+            "matching.batch": min(self.matching.batch, 20),
+            "matching.memory": 0.98,
+            "rematching.steps": 5 * self.rematching.steps // 3,
+            "rematching.batch": min(self.rematching.batch, 20),
+            "rematching.memory": 0.98,
             "later.samples": min(self.later.samples, 5000),
             "later.width": min(self.later.width, 8),
         }
