@@ -188,7 +188,7 @@ def test_rates_fall_to_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 0}, {"batch": 1}, {"decay": "steps"}, {"average": 1.0}, {"precision": "x"}]
+    "change", [{"steps": 0}, {"batch": 1}, {"decay": "steps"}, {"average": 1.0}, {"memory": 1.0}, {"precision": "x"}]
 )
 def test_bad_settings_are_named(change: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match="must be"):

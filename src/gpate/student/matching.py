@@ -187,7 +187,7 @@ def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory
         own: the student's means [classes, dims], without gradients.
         means: targets [classes, dims].
         weights: [classes].
-        memory: that `own` was made with. A vector's part in it is 1 - memory of a batch's, which is left out; 1 leaves it in.
+        memory: that `own` is made with. A vector's part in it comes to 1 - memory of a batch's, which is left out; 1 leaves it in.
     """
     grouped = vectors.view(len(means), -1, vectors.shape[1])
     n = grouped.shape[1]
