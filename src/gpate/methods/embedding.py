@@ -285,7 +285,7 @@ def _features(
         kept = f"features-{r}.safetensors"
         if not folder.has(kept):
             labels = torch.arange(settings.later.samples, device=device) % spec.classes
-            frozen = student.frozen(streams.torch("learned statistics", r, device=device))
+            frozen = student.frozen(streams.torch("learned statistics", r, device=device), lasting=True)
             stream = streams.torch("learned samples", r, device=device)
             images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
             fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)

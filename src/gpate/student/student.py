@@ -20,7 +20,10 @@ from gpate.student.folded import FoldedGenerator
 from gpate.student.networks import GeneratorSpec, ImageGenerator, build_network, initialise
 
 _REFRESH = 1024
-"""Latents behind the normalisation statistics with which records are made."""
+"""Latents in a batch that normalisation statistics are taken from."""
+
+_LASTING = 8
+"""Batches behind statistics that many records are made with: what the statistics are off by, all these records share."""
 
 
 class ReleasedTensor(Protocol):
@@ -102,31 +105,45 @@ class Student:
         loss.backward()
         self.optimiser.step()
 
-    def frozen(self, stream: torch.Generator) -> FrozenStudent:
-        """A generator for the teachers' phase: today's weights, its own statistics, no way back into the student."""
-        return FrozenStudent(self.network, self.spec, self._statistics(stream))
+    def frozen(self, stream: torch.Generator, *, lasting: bool = False) -> FrozenStudent:
+        """A generator for the teachers' phase: today's weights, its own statistics, no way back into the student. A finished
+        student keeps the statistics that it has: it is trained with them.
+
+        Args:
+            stream: for the latents behind the statistics.
+            lasting: whether many records will be made with it, so that the statistics deserve more care.
+        """
+        if self.finished:
+            return FrozenStudent(self.network, self.spec, {n: b.clone() for n, b in self.network.named_buffers()})
+        return FrozenStudent(self.network, self.spec, self._statistics(stream, _LASTING if lasting else 1))
 
     def finish(self, stream: torch.Generator) -> None:
-        """Sets the normalisation statistics from fresh latents, ready for sampling. Post-processing: costs nothing."""
-        self.network.load_state_dict({**self.network.state_dict(), **self._statistics(stream)})
+        """Sets the normalisation statistics from fresh latents, ready for sampling. Post-processing: costs nothing. Once is
+        enough: a finished student that learns on has learned with these.
+        """
+        if self.finished:
+            return
+        self.network.load_state_dict({**self.network.state_dict(), **self._statistics(stream, _LASTING)})
         self.network.eval()
         self.finished = True
 
-    def _statistics(self, stream: torch.Generator) -> dict[str, Tensor]:
-        """Normalisation buffers of one large batch of the student's own records."""
+    def _statistics(self, stream: torch.Generator, batches: int) -> dict[str, Tensor]:
+        """Normalisation buffers: the mean over batches of the student's own records."""
         buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         norms = [m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         if not norms:
             return buffers
         momenta = [norm.momentum for norm in norms]
         mode = self.network.training
+        state = {**dict(self.network.named_parameters()), **buffers}
         try:
-            for norm in norms:
-                norm.momentum = 1.0
             self.network.train()
-            with torch.no_grad():
-                state = {**dict(self.network.named_parameters()), **buffers}
-                functional_call(self.network, state, (self.latents(_REFRESH, stream), self.labels(_REFRESH, stream)))
+            for batch in range(batches):
+                for norm in norms:
+                    norm.momentum = 1 / (1 + batch)
+                with torch.no_grad():
+                    z, labels = self.latents(_REFRESH, stream), self.labels(_REFRESH, stream)
+                    functional_call(self.network, state, (z, labels))
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
