@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
@@ -141,14 +143,15 @@ class Scattering:
 
     def _modulus(self, spectrum: Tensor, have: int, scale: int) -> Tensor:
         """Spectra of signals on every 2^have-th pixel -> |signal * psi| for each orientation, on every 2^scale-th pixel."""
-        return self._waves(spectrum, have, scale).abs()
+        out: Tensor = _Modulus.apply(self._waves(spectrum, have, scale))
+        return out
 
     def _waves(self, spectrum: Tensor, have: int, scale: int) -> Tensor:
         """The same before the modulus."""
         left, right, above, below = self._margins()
         size = self.shape[1] + above + below, self.shape[2] + left + right
         wavelets = _wavelets(size, have, scale, self.orientations, spectrum.real.dtype, spectrum.device)
-        return torch.fft.ifft2(torch.stack([_fold(spectrum * psi, 2 ** (scale - have)) for psi in wavelets], -3))
+        return torch.fft.ifft2(_fold(spectrum[..., None, :, :] * wavelets, 2 ** (scale - have)))
 
     def _smooth(self, signal: Tensor, have: int) -> Tensor:
         """Signals on every 2^have-th pixel -> their means under Gaussians around the points of the grid."""
@@ -197,6 +200,24 @@ def _fold(spectrum: Tensor, factor: int) -> Tensor:
     return torch.view_as_complex(parts.sum(-5).sum(-3) / factor**2)  # real sums are the faster ones
 
 
+class _Modulus(torch.autograd.Function):
+    """|z|, with gradient zero at zero, in real numbers: torch's own takes twice as long on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, waves: Tensor) -> Tensor:
+        real, imaginary = torch.view_as_real(waves).unbind(-1)
+        modulus = torch.addcmul(real.square(), imaginary, imaginary).sqrt_()
+        ctx.save_for_backward(waves, modulus)
+        return modulus
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        waves, modulus = ctx.saved_tensors
+        towards = torch.where(modulus > 0, gradient / modulus, 0.0)
+        return torch.view_as_complex(torch.view_as_real(waves) * towards[..., None])
+
+
 def _moduli(waves: Tensor, orientations: int) -> Tensor:
     """[..., orientations * points * 2] -> moduli [..., orientations, points]."""
     return torch.view_as_complex(waves.unflatten(-1, (orientations, -1, 2))).abs()
@@ -224,17 +245,15 @@ def _gaussians(
 @lru_cache(maxsize=64)
 def _wavelets(
     size: tuple[int, int], have: int, scale: int, orientations: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, ...]:
-    """Spectra of the Morlet wavelets of one scale, one for each orientation, for signals on every 2^have-th pixel.
+) -> Tensor:
+    """Spectra [orientations, height, width] of the Morlet wavelets of one scale, for signals on every 2^have-th pixel.
 
     A Morlet wavelet is a wave of frequency 3 pi / 4 / 2^scale under a Gaussian of deviation 0.8 2^scale, less as much of
     that Gaussian as brings its mean to zero. Its spectrum is a Gaussian around the frequency; beyond half a period it
     wraps round.
     """
-    return tuple(
-        morlet(size, 2**have, 2.0**scale, math.pi * turn / orientations).to(dtype=dtype, device=device)
-        for turn in range(orientations)
-    )
+    turned = [morlet(size, 2**have, 2.0**scale, math.pi * turn / orientations) for turn in range(orientations)]
+    return torch.stack(turned).to(dtype=dtype, device=device)
 
 
 def morlet(size: tuple[int, int], every: int, scale: float, angle: float) -> Tensor:

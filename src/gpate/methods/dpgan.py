@@ -120,7 +120,7 @@ class DPGAN(Adversarial):
 LARGE = DPGAN(
     iterations=600,
     samples=256,
-    learning_rate=5e-4,
+    learning_rate=1e-3,
     batch=2048,
     critic="plain",
     critic_rate=5e-4,

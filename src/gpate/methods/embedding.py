@@ -84,8 +84,8 @@ class Embedding:
     first: ImageFeatures = field(default_factory=ImageFeatures)
     later: Learner = field(default_factory=Learner)
     later_first: float = 0.0
-    matching: Matching = field(default_factory=Matching)
-    rematching: Matching = field(default_factory=lambda: Matching(steps=1500, learning_rate=5e-4))
+    matching: Matching = field(default_factory=lambda: Matching(steps=4000, batch=400, memory=0.95))
+    rematching: Matching = field(default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, learning_rate=5e-4))
     later_weight: float = 1.0
     network: str = "auto"
     maps: int = 64
@@ -127,10 +127,10 @@ class Embedding:
             "maps": min(self.maps, 8),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
-            "matching.steps": 7 * self.matching.steps // 2,
+            "matching.steps": 5 * self.matching.steps // 2,
             "matching.batch": min(self.matching.batch, 20),
             "matching.memory": 0.98,
-            "rematching.steps": 5 * self.rematching.steps // 3,
+            "rematching.steps": 6 * self.rematching.steps // 5,
             "rematching.batch": min(self.rematching.batch, 20),
             "rematching.memory": 0.98,
             "later.samples": min(self.later.samples, 5000),
@@ -141,7 +141,7 @@ class Embedding:
 SMALL_IMAGES = Embedding(
     shares=(1.0,),
     first=ImageFeatures(direction=0.3, frequencies=500),
-    matching=Matching(steps=400, batch=200, learning_rate=3e-3),
+    matching=Matching(steps=800, batch=50, memory=0.95, learning_rate=3e-3),
     latent=10,
 )
 """For images under 16 pixels: seconds on one core; see the research log."""
@@ -149,8 +149,8 @@ SMALL_IMAGES = Embedding(
 
 COLOUR_IMAGES = Embedding(
     shares=(0.28, *[0.08] * 9),
-    matching=Matching(steps=800),
-    rematching=Matching(steps=120, learning_rate=5e-4),
+    matching=Matching(steps=1600, batch=400, memory=0.95),
+    rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),
     maps=32,
 )
 """For photographs: many short rounds. What tells their classes apart is a small part of what they show, so a student soon has
