@@ -85,7 +85,9 @@ class Embedding:
     later: Learner = field(default_factory=Learner)
     later_first: float = 0.0
     matching: Matching = field(default_factory=lambda: Matching(steps=4000, batch=400, memory=0.95))
-    rematching: Matching = field(default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, learning_rate=5e-4))
+    rematching: Matching = field(
+        default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, learning_rate=5e-4)
+    )
     later_weight: float = 1.0
     network: str = "auto"
     maps: int = 64
@@ -124,13 +126,13 @@ class Embedding:
         return {
             **rounds,
             "network": "dense" if self.network == "dense" else "light",
-            "maps": min(self.maps, 8),
+            "maps": min(self.maps, 16),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
-            "matching.steps": 5 * self.matching.steps // 2,
+            "matching.steps": 9 * self.matching.steps // 4,
             "matching.batch": min(self.matching.batch, 20),
             "matching.memory": 0.98,
-            "rematching.steps": 6 * self.rematching.steps // 5,
+            "rematching.steps": 11 * self.rematching.steps // 10,
             "rematching.batch": min(self.rematching.batch, 20),
             "rematching.memory": 0.98,
             "later.samples": min(self.later.samples, 5000),

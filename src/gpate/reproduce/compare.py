@@ -86,7 +86,8 @@ class Records:
         if cell.metric == "accuracy" and kind == "published" and cell.source == "synthetic":
             told = [record.value("legacy_best_epoch", metric.subject, cell.source) for record in records]
             best = tuple(value for value in told if isinstance(value, float))
-        return Figures(values=values, best_epoch=best, earlier=any(self._earlier(fit, r) for r in records))
+        earlier = cell.source == "synthetic" and any(self._earlier(fit, r) for r in records)
+        return Figures(values=values, best_epoch=best, earlier=earlier)
 
     def _earlier(self, fit: Fit, record: Record) -> bool:
         from gpate.reproduce.units import Unit, is_of_today
