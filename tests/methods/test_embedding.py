@@ -17,7 +17,15 @@ from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Learner, Unit
 from gpate.features.images import ImageFeatures
 from gpate.methods.chunks import Tensors
-from gpate.methods.embedding import SMALL_IMAGES, Embedding, plausible_counts, target_for, train_by_embedding
+from gpate.methods.embedding import (
+    COLOUR_IMAGES,
+    MERF,
+    SMALL_IMAGES,
+    Embedding,
+    plausible_counts,
+    target_for,
+    train_by_embedding,
+)
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
 from gpate.streams import Streams
@@ -310,3 +318,11 @@ def test_digits_at_epsilon_one_teach_a_classifier_to_read_real_ones(tmp_path: Pa
     )
     classifier = LogisticRegression(max_iter=300).fit(made.numpy(), labels.numpy())
     assert classifier.score(images["test"].numpy(), real["test"].labels) >= 0.82
+
+
+@pytest.mark.parametrize("settings", [Embedding(), SMALL_IMAGES, COLOUR_IMAGES, MERF])
+def test_a_try_out_is_less_work(settings: Embedding) -> None:
+    """Of the images that the student makes in training, a quarter at most."""
+    changes = settings.quick()
+    for part, whole in (("matching", settings.matching), ("rematching", settings.rematching)):
+        assert 4 * changes[f"{part}.steps"] * changes[f"{part}.batch"] <= whole.steps * whole.batch

@@ -58,6 +58,9 @@ _MARGIN = 1e-9
 _NOTHING = 1e-3
 """A part of the budget's mu below this is rounding, or what a lost release left over."""
 
+_QUICK_BATCH = 20
+"""Images in a step of a try-out: two of each of ten classes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding:
@@ -123,17 +126,22 @@ class Embedding:
     def quick(self) -> dict[str, Any]:
         """Changes for a try-out on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
         rounds = {"shares": (0.5, 0.5)} if len(self.shares) > 2 else {}
+
+        def steps(matching: Matching, times: float) -> int:
+            """More of them, but a quarter of the images at most."""
+            return max(1, min(round(times * matching.steps), matching.steps * matching.batch // (4 * _QUICK_BATCH)))
+
         return {
             **rounds,
             "network": "dense" if self.network == "dense" else "light",
             "maps": min(self.maps, 16),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
-            "matching.steps": 9 * self.matching.steps // 4,
-            "matching.batch": min(self.matching.batch, 20),
+            "matching.steps": steps(self.matching, 2.25),
+            "matching.batch": min(self.matching.batch, _QUICK_BATCH),
             "matching.memory": 0.98,
-            "rematching.steps": 11 * self.rematching.steps // 10,
-            "rematching.batch": min(self.rematching.batch, 20),
+            "rematching.steps": steps(self.rematching, 1.1),
+            "rematching.batch": min(self.rematching.batch, _QUICK_BATCH),
             "rematching.memory": 0.98,
             "later.samples": min(self.later.samples, 5000),
             "later.width": min(self.later.width, 8),
