@@ -35,6 +35,7 @@ from torch import Tensor
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.features import FeatureMap
 from gpate.streams import Streams
+from gpate.student.recording import Recorded
 from gpate.student.student import ReleasedTensor, Student
 
 
@@ -131,20 +132,18 @@ def match(
         student.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = _Average(student.network, settings)
     own = _OwnMeans(student.network, settings.memory, spec.classes) if settings.memory else None
+    z = torch.empty(len(labels), spec.latent, device=device)
 
-    def features(network: torch.nn.Module, z: Tensor) -> list[Tensor]:
+    def features(network: torch.nn.Module) -> list[Tensor]:
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             records = network(z, labels)
         images = records.float().view(-1, spec.channels, spec.height, spec.width)
         return [phi(images) for phi, _, _ in goals]
 
-    student.network.train(not student.finished)
-    for step in range(settings.steps):
-        for group in student.optimiser.param_groups:
-            group["lr"] = settings.rate(step)
-        z = student.latents(len(labels), streams.torch("match latents", round_, step, device=device))
-        vectors = features(student.network, z)
-        known = own.update(vectors, lambda before, z=z: features(before, z)) if own else [None] * len(goals)  # type: ignore[misc]
+    def differentiate() -> None:
+        student.optimiser.zero_grad(set_to_none=True)
+        vectors = features(student.network)
+        known = own.update(vectors, features) if own else [None] * len(goals)
         loss = torch.stack(
             [
                 distance(v, means, weights, unbiased=settings.unbiased)
@@ -153,8 +152,17 @@ def match(
                 for v, m, (_, means, weights) in zip(vectors, known, goals, strict=True)
             ]
         ).sum()
-        student.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+
+    gradients = Recorded(differentiate, device)
+    student.network.train(not student.finished)
+    for step in range(settings.steps):
+        for group in student.optimiser.param_groups:
+            group["lr"] = settings.rate(step)
+        z.copy_(student.latents(len(z), streams.torch("match latents", round_, step, device=device)))
+        if own:
+            own.remember(step)
+        gradients()
         student.optimiser.step()
         average.update()
         on_step(step + 1)
@@ -197,28 +205,32 @@ def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory
 
 
 class _OwnMeans:
-    """The student's class means, carried from step to step."""
+    """The student's class means, carried from step to step. A step may be recorded: all that changes is in tensors."""
 
     def __init__(self, network: torch.nn.Module, memory: float, classes: int) -> None:
-        self._network, self._memory, self._classes = network, memory, classes
+        self._network, self._classes = network, classes
         self._before = copy.deepcopy(network)
         self._means: list[Tensor] = []
-        self._steps = 0
+        self._most = memory
+        self._memory = next(network.parameters()).new_zeros(())
+
+    def remember(self, steps: int) -> None:
+        """Sets how much of the means counts, after so many steps: nothing at first, and a plain mean's share while they are few."""
+        self._memory.fill_(min(self._most, 1 - 1 / (1 + steps)))
 
     @torch.no_grad()
     def update(
         self, vectors: Sequence[Tensor], again: Callable[[torch.nn.Module], Sequence[Tensor]]
     ) -> Sequence[Tensor]:
         """From a batch's vectors of each map, and what makes them again under other weights."""
-        now = [self._mean(v) for v in vectors]
-        if self._steps:
-            self._before.train(self._network.training)
-            then = [self._mean(v) for v in again(self._before)]
-            memory = min(self._memory, 1 - 1 / (1 + self._steps))
-            now = [n + memory * (m - t) for n, m, t in zip(now, self._means, then, strict=True)]
+        self._before.train(self._network.training)
+        now, then = ([self._mean(v) for v in made] for made in (vectors, again(self._before)))
+        if not self._means:
+            self._means = [torch.zeros_like(mean) for mean in now]
+        for mean, n, t in zip(self._means, now, then, strict=True):
+            mean.sub_(t).mul_(self._memory).add_(n)
         torch._foreach_copy_(list(self._before.parameters()), list(self._network.parameters()))
-        self._means, self._steps = now, self._steps + 1
-        return now
+        return self._means
 
     def _mean(self, vectors: Tensor) -> Tensor:
         return vectors.view(self._classes, -1, vectors.shape[1]).mean(1)

@@ -1,0 +1,54 @@
+"""A computation that is done again and again, recorded once on a GPU.
+
+One step of a student is hundreds of kernels of some microseconds each: a processor takes longer to ask for them than a GPU
+to run them. So after a few calls what a call asks for is recorded as a CUDA graph, and from then on asked for at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+_WARM_UP = 3
+"""Calls before the recording: libraries choose their kernels in the first ones, and memory is laid out."""
+
+
+class Recorded:
+    """A function that is called; on a GPU, after a few calls, repeated from a recording.
+
+    It takes and gives nothing: it reads and writes tensors that stay where they are. What it decides in Python is decided once,
+    when it is recorded. Gradients that it makes are overwritten by the next call, and not added up, if it begins by setting them
+    to None.
+
+    Args:
+        function: what to do.
+        device: where it computes. Anywhere but on a GPU it is simply called.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+        self._function, self._device = function, device
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Once more."""
+        self._calls += 1
+        if self._device.type != "cuda":
+            self._function()
+        elif self._calls <= _WARM_UP:
+            self._beside()
+        else:
+            if self._graph is None:
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph):  # records, and does nothing yet
+                    self._function()
+            self._graph.replay()
+
+    def _beside(self) -> None:
+        """A plain call, on a stream of its own as the recording will be: autograd remembers on which stream a gradient is due."""
+        main, side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            self._function()
+        main.wait_stream(side)
