@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpate.accounting import Budget
+from gpate.accounting import Budget, Receipt
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
 from gpate.errors import BudgetExceeded, InvalidValue
@@ -22,6 +22,7 @@ from gpate.methods.embedding import (
     MERF,
     SMALL_IMAGES,
     Embedding,
+    noise_of,
     plausible_counts,
     target_for,
     train_by_embedding,
@@ -39,6 +40,7 @@ SMALL = Embedding(
     later=Learner(samples=40, epochs=1, batch=20, width=4, hidden=8, frequencies=10),
     matching=Matching(steps=STEPS, batch=12),
     rematching=Matching(steps=STEPS, batch=12),
+    little_noise=None,
     chunk=32,
 )
 SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
@@ -119,6 +121,45 @@ def test_what_was_spent_before_is_left_out(tmp_path: Path) -> None:
     squares = [entry.event.mu**2 for entry in run.gate.ledger.entries]
     assert math.fsum(squares) == pytest.approx(mu_for(1.0, delta=1e-5) ** 2, rel=1e-6)
     assert squares[2] / squares[3] == pytest.approx(1.5)
+
+
+# --- how long the student matches ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps"), [(0.0, (400, 200)), (0.1, (400, 200)), (0.125, (320, 160)), (0.4, (100, 50)), (9.0, (100, 50))]
+)
+def test_the_more_noise_the_fewer_steps(noise: float, steps: tuple[int, int]) -> None:
+    settings = replace(SMALL, matching=Matching(steps=400), rematching=Matching(steps=200), little_noise=0.1)
+    found = settings.under(noise)
+    assert (found.matching.steps, found.rematching.steps) == steps
+    assert replace(found, matching=settings.matching, rematching=settings.rematching) == settings
+    always = replace(settings, little_noise=None)
+    assert always.under(noise) is always
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [(0.2, 2), (200.0, 8)])
+def test_a_run_takes_the_steps_that_its_noise_allows_and_a_resumed_one_too(
+    tmp_path: Path, epsilon: float, steps: int
+) -> None:
+    """Of four and four: at epsilon 0.2 a class of 30 has noise of about 0.7, at 200 of 0.002."""
+    run = Run(tmp_path, settings=replace(SMALL, little_noise=0.01), budget=Budget(epsilon=epsilon, delta=1e-5))
+    with pytest.raises(Interrupted):
+        run.go(stop_after=1)
+    run.reopen()
+    run.go()
+    assert run.progress[-1].iteration == steps
+    assert run.progress[-1].fraction == 1.0
+
+
+def test_the_default_matches_in_full_on_the_benchmarks_at_epsilon_one() -> None:
+    """60,000 records of ten classes: all steps at 1, a quarter and a little more at 0.2."""
+    counts = Released(np.full(10, 6000.0), receipts=(Receipt(line=1, chain="0"),))
+    for epsilon, share in ((1.0, 1.0), (0.2, 0.259)):
+        sigma = 1 / (mu_for(epsilon, delta=1e-5) * math.sqrt(0.99 * 0.5))
+        settings = Embedding()
+        found = settings.under(noise_of(Unit(4), counts, sigma))
+        assert found.matching.steps / settings.matching.steps == pytest.approx(share, abs=0.001)
 
 
 # --- stops, kills and resuming --------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from gpate.boundary import ALONE, Gate, NoisyCounts, NoisySum, Ranks, Records, Released, Sensitive
-from gpate.errors import BudgetExceeded, InvalidValue, require_count
+from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_positive
 from gpate.features import Combined, FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.images import SMALL, ImageFeatures, image_features
 from gpate.methods.chunks import Chunked
@@ -58,6 +58,9 @@ _MARGIN = 1e-9
 _NOTHING = 1e-3
 """A part of the budget's mu below this is rounding, or what a lost release left over."""
 
+_FEWEST_STEPS = 0.25
+"""Share of the steps that is taken however large the noise is."""
+
 _QUICK_BATCH = 20
 """Images in a step of a try-out: two of each of ten classes."""
 
@@ -75,6 +78,8 @@ class Embedding:
         matching: how the student is trained in the first round.
         rematching: how it is trained in later rounds.
         later_weight: of later rounds' targets in the loss, over what their noise gives them.
+        little_noise: of a class mean, seen along one image (`noise_of`), up to which all steps are taken. With more there are
+            fewer steps in proportion, down to a quarter: who matches for long learns the noise. None: always all steps.
         network: of the student: `residual`, `dcgan`, `dense`, or by the images' size: `auto` is dense under 16 pixels, else
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
@@ -92,6 +97,7 @@ class Embedding:
         default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, learning_rate=5e-4)
     )
     later_weight: float = 1.0
+    little_noise: float | None = 0.001
     network: str = "auto"
     maps: int = 64
     latent: int = 50
@@ -105,6 +111,8 @@ class Embedding:
             raise InvalidValue("later_first", self.later_first, "at least 0 and below 1")
         if not 0.0 < self.counts_share < 1.0:
             raise InvalidValue("counts_share", self.counts_share, "strictly between 0 and 1")
+        if self.little_noise is not None:
+            require_positive("little_noise", self.little_noise)
         if self.chunk is not None:
             require_count("chunk", self.chunk, 1)
         if self.network not in ("auto", "light", *IMAGE_NETWORKS):
@@ -122,6 +130,14 @@ class Embedding:
     def chunk_for(self, dims: int) -> int:
         """Records put through a map at a time."""
         return self.chunk or max(16, min(1000, 1000 * 3072 // dims))
+
+    def under(self, noise: float) -> Embedding:
+        """With as many steps as suit so much noise."""
+        if self.little_noise is None or noise <= self.little_noise:
+            return self
+        share = max(_FEWEST_STEPS, self.little_noise / noise)
+        first, later = (replace(m, steps=max(1, round(share * m.steps))) for m in (self.matching, self.rematching))
+        return replace(self, matching=first, rematching=later)
 
     def quick(self) -> dict[str, Any]:
         """Changes for a try-out on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
@@ -150,6 +166,7 @@ class Embedding:
 
 SMALL_IMAGES = Embedding(
     shares=(1.0,),
+    little_noise=None,
     first=ImageFeatures(direction=0.3, frequencies=500),
     matching=Matching(steps=800, batch=50, memory=0.95, learning_rate=3e-3),
     latent=10,
@@ -169,6 +186,7 @@ marks of its own for each class; a classifier finds them, and its features, rele
 
 MERF = Embedding(
     shares=(1.0,),
+    little_noise=None,
     first=ImageFeatures(base="pixels", direction=0.0, frequencies=5000, bandwidths=(0.37,)),
     matching=Matching(steps=2000, batch=500),
     network="dcgan",
@@ -214,7 +232,6 @@ def train_by_embedding(
         mend = "Later rounds learn features of images. Mend: one share, or the recipe `default`."
         raise InvalidValue("shares", settings.shares, "a single one for a table", mend)
     release = _Release(records, spec, settings, gate, folder, device, ranks, reserve)
-    watch = _Watch(settings, gate, folder, ranks, on_progress, stop)
     counts = release.counts(on_warning)
     student = Student(spec, init=streams.torch("init"), device=device)
     done, _, state = folder.last_checkpoint() if ranks.first else (0, 0, {})
@@ -232,15 +249,18 @@ def train_by_embedding(
             on_warning(f"Nothing is left for round {r + 1}: its share was spent before the run was stopped.")
             break
         targets.append(target_for(phi, sums, counts, sigma, weight=settings.later_weight if r else 1.0))
-        if not r and 4 * sigma > float(counts.value.max()) * phi.bound:
-            on_warning(
-                "The noise is larger than anything the images could say: the result will be noise too. "
-                "Mend: a larger epsilon, or more records."
-            )
+        if not r:
+            settings = settings.under(noise_of(phi, counts, sigma))
+            watch = _Watch(settings, gate, folder, ranks, on_progress, stop)
+            if 4 * sigma > float(counts.value.max()) * phi.bound:
+                on_warning(
+                    "The noise is larger than anything the images could say: the result will be noise too. "
+                    "Mend: a larger epsilon, or more records."
+                )
         if r < done:
             continue
 
-        def train(r: int = r) -> None:
+        def train(r: int = r, settings: Embedding = settings, watch: _Watch = watch) -> None:
             matching = settings.rematching if r else settings.matching
             on_step = watch.steps(r, matching.steps)
             match(student, targets, settings=matching, streams=streams, round_=r, on_step=on_step)
@@ -267,6 +287,13 @@ def target_for(
     means = sums.with_(counts, lambda s, n: torch.from_numpy(s / n[:, None]))
     noise = torch.from_numpy(4 * sigma / counts.value / phi.bound) ** 2
     return Target(features=phi, means=means, weights=weight / sigma**2 / (1 + noise))
+
+
+def noise_of(phi: FeatureMap, counts: Released[np.ndarray], sigma: float) -> float:
+    """Deviation of what the noise says of one image, r / bound^2 of `target_for`, in a class of the mean size. From
+    released numbers only.
+    """
+    return sigma / float(counts.value.mean()) / phi.bound
 
 
 def plausible_counts(noisy: np.ndarray, sigma: float) -> np.ndarray:

@@ -27,7 +27,7 @@ class Figures:
         values: one for each seed; empty if there are none.
         best_epoch: accuracy at the epoch that was best on the test set, as the paper reports; empty where it is not told.
         reason: why there are none: not run, or not computable. Empty for a cell that has no run of this kind.
-        earlier: whether some were made with other settings than this version's recipe has.
+        earlier: whether they were made with other settings than this version's recipe has.
     """
 
     values: tuple[float, ...] = ()
@@ -76,8 +76,14 @@ class Records:
         if not records:
             why = unavailable(fit)
             return Figures(reason=f"{NOT_RUN}: {why}" if why else NOT_RUN)
+        earlier = False
         if cell.source == "real":  # the ceiling is the same for every seed
             records = records[:1]
+        else:  # settings of several versions are not averaged: those of today count, or else the last ones
+            of_today = [record for record in records if not self._earlier(fit, record)]
+            last = max(records, key=lambda record: record.created).asked
+            records = of_today or [record for record in records if record.asked == last]
+            earlier = not of_today
         found = [record.value(metric.score, metric.subject, cell.source) for record in records]
         values = tuple(value for value in found if isinstance(value, float))
         if not values:
@@ -86,7 +92,6 @@ class Records:
         if cell.metric == "accuracy" and kind == "published" and cell.source == "synthetic":
             told = [record.value("legacy_best_epoch", metric.subject, cell.source) for record in records]
             best = tuple(value for value in told if isinstance(value, float))
-        earlier = cell.source == "synthetic" and any(self._earlier(fit, r) for r in records)
         return Figures(values=values, best_epoch=best, earlier=earlier)
 
     def _earlier(self, fit: Fit, record: Record) -> bool:

@@ -115,6 +115,10 @@ def test_settings_of_another_version_are_marked() -> None:
     fit = fit_of(MNIST, "default")
     old = replace(of(fit, 0.5), asked={"method": "embedding"})
     assert shown(Records([old]).figures(MNIST, "default"), METRICS["accuracy"]) == "0.5000 (1)†"
+    both = [replace(old, seed=1), of(fit, 0.7)]  # not averaged with those of today
+    assert shown(Records(both).figures(MNIST, "default"), METRICS["accuracy"]) == "0.7000 (1)"
+    older = [replace(old, seed=1, created="2026-01-01"), replace(of(fit, 0.6), asked={}, created="2026-01-02")]
+    assert shown(Records(older).figures(MNIST, "default"), METRICS["accuracy"]) == "0.6000 (1)†"
     real = BY_ID["table1b/real/mnist"]  # real records do not hang on settings
     assert shown(Records([old]).figures(real, "default"), METRICS[real.metric]) == "9.50 (1)"
 
