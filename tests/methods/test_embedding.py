@@ -367,3 +367,4 @@ def test_a_try_out_is_less_work(settings: Embedding) -> None:
     changes = settings.quick()
     for part, whole in (("matching", settings.matching), ("rematching", settings.rematching)):
         assert 4 * changes[f"{part}.steps"] * changes[f"{part}.batch"] <= whole.steps * whole.batch
+    assert changes["little_noise"] is None, "of what is short already nothing is cut"

@@ -149,6 +149,7 @@ class Embedding:
 
         return {
             **rounds,
+            "little_noise": None,  # so short a training does not get to the noise
             "network": "dense" if self.network == "dense" else "light",
             "maps": min(self.maps, 16),
             "first.orientations": min(self.first.orientations, 4),
