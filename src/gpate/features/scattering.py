@@ -39,6 +39,9 @@ from gpate.errors import InvalidValue, require_count
 _MOST = 2**25
 """Entries of the largest matrix, up to which matrices are taken instead of spectra: 28 x 28 and 32 x 32 are below."""
 
+_SMALLEST = 1e-18
+"""What is less is taken for zero: a modulus, whose square would not be a number, and a weight."""
+
 SLANT = 0.5
 """Width of a wavelet along its wave over its width across: kymatio's choice 4 / L at L = 8."""
 
@@ -151,7 +154,8 @@ class Scattering:
         left, right, above, below = self._margins()
         size = self.shape[1] + above + below, self.shape[2] + left + right
         wavelets = _wavelets(size, have, scale, self.orientations, spectrum.real.dtype, spectrum.device)
-        return torch.fft.ifft2(_fold(spectrum[..., None, :, :] * wavelets, 2 ** (scale - have)))
+        folded: Tensor = _Filtered.apply(spectrum, wavelets)
+        return torch.fft.ifft2(folded)
 
     def _smooth(self, signal: Tensor, have: int) -> Tensor:
         """Signals on every 2^have-th pixel -> their means under Gaussians around the points of the grid."""
@@ -191,13 +195,35 @@ class LumaScattering:
         return torch.cat([self.luma((red + green + blue) / 3), self.luma.averages(colours)], 1)
 
 
-def _fold(spectrum: Tensor, factor: int) -> Tensor:
-    """The spectrum of every factor-th sample: the mean over the frequencies that become one."""
-    if factor == 1:
-        return spectrum
-    *front, height, width = spectrum.shape
-    parts = torch.view_as_real(spectrum).view(*front, factor, height // factor, factor, width // factor, 2)
-    return torch.view_as_complex(parts.sum(-5).sum(-3) / factor**2)  # real sums are the faster ones
+class _Filtered(torch.autograd.Function):
+    """Spectra times wavelets, on fewer pixels: the mean over the frequencies that become one.
+
+    It is added up part by part: all products at once would not fit into a processor's cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, spectrum: Tensor, wavelets: Tensor) -> Tensor:
+        """[..., height, width], wavelets as from `_wavelets` -> [..., orientations, height / factor, width / factor]."""
+        ctx.save_for_backward(wavelets)
+        turns, factor, height, _, width = wavelets.shape
+        parts = torch.view_as_real(spectrum).reshape(*spectrum.shape[:-2], 1, factor, height, factor, width)
+        out = parts[..., 0, :, 0, :] * wavelets[:, 0, :, 0]
+        for i in range(1, factor**2):
+            down, right = divmod(i, factor)
+            out.addcmul_(parts[..., down, :, right, :], wavelets[:, down, :, right])
+        return torch.view_as_complex(out.view(*spectrum.shape[:-2], turns, height, width // 2, 2))
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (wavelets,) = ctx.saved_tensors
+        turns, factor, height, _, width = wavelets.shape
+        *front, _, _, _ = gradient.shape
+        parts = torch.view_as_real(gradient).reshape(*front, turns, 1, height, 1, width)
+        out = parts[..., 0, :, :, :, :] * wavelets[0]
+        for turn in range(1, turns):
+            out.addcmul_(parts[..., turn, :, :, :, :], wavelets[turn])
+        return torch.view_as_complex(out.view(*front, factor * height, factor * width // 2, 2)), None
 
 
 class _Modulus(torch.autograd.Function):
@@ -214,8 +240,7 @@ class _Modulus(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         waves, modulus = ctx.saved_tensors
-        towards = torch.where(modulus > 0, gradient / modulus, 0.0)
-        return torch.view_as_complex(torch.view_as_real(waves) * towards[..., None])
+        return waves * (gradient / modulus.clamp(min=_SMALLEST))  # type: ignore[no-any-return]
 
 
 def _moduli(waves: Tensor, orientations: int) -> Tensor:
@@ -239,21 +264,28 @@ def _gaussians(
     points = (torch.arange(math.ceil(size / step), dtype=torch.float64) + 0.5) * step - 0.5
     samples = torch.arange(0, size + before + after, 2**have, dtype=torch.float64) - before
     weights = torch.exp(-((points[:, None] - samples) ** 2) / (2 * (step / 2) ** 2))
-    return (weights / weights.sum(1, keepdim=True)).to(dtype=dtype, device=device)
+    weights = weights / weights.sum(1, keepdim=True)
+    # numbers that single precision can only just tell from zero take a processor a hundred times as long
+    return weights.where(weights > _SMALLEST, 0.0).to(dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
 def _wavelets(
     size: tuple[int, int], have: int, scale: int, orientations: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Spectra [orientations, height, width] of the Morlet wavelets of one scale, for signals on every 2^have-th pixel.
+    """Spectra of the Morlet wavelets of one scale, for signals on every 2^have-th pixel whose results are kept on every 2^scale-th.
+
+    [orientations, factor, height / factor, factor, 2 width / factor] with the factor between the two: by the frequencies
+    that become one, over their number, and each twice in a row, for the real and the imaginary part of what it multiplies.
 
     A Morlet wavelet is a wave of frequency 3 pi / 4 / 2^scale under a Gaussian of deviation 0.8 2^scale, less as much of
     that Gaussian as brings its mean to zero. Its spectrum is a Gaussian around the frequency; beyond half a period it
     wraps round.
     """
     turned = [morlet(size, 2**have, 2.0**scale, math.pi * turn / orientations) for turn in range(orientations)]
-    return torch.stack(turned).to(dtype=dtype, device=device)
+    factor = 2 ** (scale - have)
+    parts = torch.stack(turned).unflatten(2, (factor, -1)).unflatten(1, (factor, -1)) / factor**2
+    return parts.repeat_interleave(2, -1).to(dtype=dtype, device=device)
 
 
 def morlet(size: tuple[int, int], every: int, scale: float, angle: float) -> Tensor:
