@@ -68,9 +68,14 @@ def test_the_class_decides_what_is_made(network: str) -> None:
     assert not torch.allclose(out[0], out[1])
 
 
+@pytest.mark.parametrize("x86", [True, False])
+@pytest.mark.parametrize("outputs", [1, 4])
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (7, 5)])
-def test_up_equals_torchs_transposed_convolution(height: int, width: int) -> None:
-    up = Up(3, 4, bias=True)
+def test_up_equals_torchs_transposed_convolution(
+    height: int, width: int, outputs: int, x86: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpate.student.networks._X86", x86)
+    up = Up(3, outputs, bias=True)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in up.parameters():
