@@ -73,8 +73,7 @@ class Student:
 
     def restart(self, learning_rate: float) -> None:
         """A new optimiser, without memory of earlier steps."""
-        fused = self.device.type == "cuda"
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=fused)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=True)
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors, where the student is."""
