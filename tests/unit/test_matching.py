@@ -123,12 +123,12 @@ def distances(student: Student, goal: Target) -> torch.Tensor:
     return (means - goal.means.value).norm(dim=1)
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.5, 0.95])
-def test_the_student_comes_near_what_was_released(memory: float) -> None:
+@pytest.mark.parametrize(("memory", "momentum"), [(0.0, 0.5), (0.5, 0.5), (0.95, 0.5), (0.95, 0.9)])
+def test_the_student_comes_near_what_was_released(memory: float, momentum: float) -> None:
     student = Student(SPEC, init=Streams(0).torch("init"))
     goal = target()
     before = distances(student, goal)
-    settings = Matching(steps=80, batch=30, learning_rate=1e-2, memory=memory)
+    settings = Matching(steps=80, batch=30, learning_rate=1e-2, memory=memory, momentum=momentum)
     match(student, [goal], settings=settings, streams=Streams(0))
     assert bool((distances(student, goal) < 0.2 * before).all())
 
@@ -214,7 +214,16 @@ def test_rates_fall_to_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 0}, {"batch": 1}, {"decay": "steps"}, {"average": 1.0}, {"memory": 1.0}, {"precision": "x"}]
+    "change",
+    [
+        {"steps": 0},
+        {"batch": 1},
+        {"decay": "steps"},
+        {"average": 1.0},
+        {"memory": 1.0},
+        {"momentum": 1.0},
+        {"precision": "x"},
+    ],
 )
 def test_bad_settings_are_named(change: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match="must be"):

@@ -47,6 +47,7 @@ class Matching:
         steps: of the optimiser.
         batch: records in a step, a multiple of the classes or cut down to one.
         learning_rate: Adam's, at the first step.
+        momentum: Adam's memory of the gradients, below 1. With a memory of the means they have little noise, and more pays.
         decay: of the learning rate to zero: `cosine`, `linear` or `none`.
         average: memory of the moving average of the weights, as a share of the steps; 0 keeps the last weights.
         memory: of the student's own means, below 1; 0 takes those of the batch.
@@ -58,6 +59,7 @@ class Matching:
     steps: int = 2000
     batch: int = 1000
     learning_rate: float = 1e-3
+    momentum: float = 0.5
     decay: str = "cosine"
     average: float = 0.05
     memory: float = 0.0
@@ -72,10 +74,9 @@ class Matching:
             raise InvalidValue("decay", self.decay, "'cosine', 'linear' or 'none'")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise InvalidValue("precision", self.precision, "'auto', 'float32' or 'bfloat16'")
-        if not 0.0 <= self.average < 1.0:
-            raise InvalidValue("average", self.average, "at least 0 and below 1")
-        if not 0.0 <= self.memory < 1.0:
-            raise InvalidValue("memory", self.memory, "at least 0 and below 1")
+        for name in ("average", "memory", "momentum"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise InvalidValue(name, getattr(self, name), "at least 0 and below 1")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -124,7 +125,7 @@ def match(
     goals = [
         (t.features, t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets
     ]
-    student.restart(settings.learning_rate)
+    student.restart(settings.learning_rate, momentum=settings.momentum)
     on_gpu = device.type == "cuda"
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and on_gpu)
     if on_gpu:

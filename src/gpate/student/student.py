@@ -71,9 +71,11 @@ class Student:
         if self.shares.shape != (spec.classes,) or (self.shares < 0).any() or not np.isclose(self.shares.sum(), 1):
             raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} shares that sum to 1")
 
-    def restart(self, learning_rate: float) -> None:
+    def restart(self, learning_rate: float, *, momentum: float = 0.5) -> None:
         """A new optimiser, without memory of earlier steps."""
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, betas=(0.5, 0.999), fused=True)
+        self.optimiser = torch.optim.Adam(
+            self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999), fused=True
+        )
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors, where the student is."""
