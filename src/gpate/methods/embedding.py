@@ -157,9 +157,13 @@ class Embedding:
             "matching.steps": steps(self.matching, 2.25),
             "matching.batch": min(self.matching.batch, _QUICK_BATCH),
             "matching.memory": 0.98,
+            "matching.momentum": 0.9,
+            "matching.learning_rate": max(self.matching.learning_rate, 2e-3),
             "rematching.steps": steps(self.rematching, 1.1),
             "rematching.batch": min(self.rematching.batch, _QUICK_BATCH),
             "rematching.memory": 0.98,
+            "rematching.momentum": 0.9,
+            "rematching.learning_rate": max(self.rematching.learning_rate, 1e-3),
             "later.samples": min(self.later.samples, 5000),
             "later.width": min(self.later.width, 8),
         }
