@@ -143,13 +143,15 @@ def test_a_class_that_is_not_trusted_is_not_followed() -> None:
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 def test_training_repeats_itself(memory: float) -> None:
-    def trained(seed: int) -> torch.Tensor:
+    def trained(seed: int, momentum: float = 0.5) -> torch.Tensor:
         student = Student(SPEC, init=Streams(0).torch("init"))
-        match(student, [target()], settings=Matching(steps=5, batch=9, memory=memory), streams=Streams(seed))
+        settings = Matching(steps=5, batch=9, memory=memory, momentum=momentum)
+        match(student, [target()], settings=settings, streams=Streams(seed))
         return torch.cat([parameter.detach().flatten() for parameter in student.network.parameters()])
 
     assert torch.equal(trained(1), trained(1))
     assert not torch.equal(trained(1), trained(2))
+    assert not torch.equal(trained(1), trained(1, momentum=0.9)), "momentum is heard"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="half precision is for GPUs")
