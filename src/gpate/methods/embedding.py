@@ -92,12 +92,14 @@ class Embedding:
     first: ImageFeatures = field(default_factory=ImageFeatures)
     later: Learner = field(default_factory=Learner)
     later_first: float = 0.0
-    matching: Matching = field(default_factory=lambda: Matching(steps=4000, batch=400, memory=0.95))
+    matching: Matching = field(
+        default_factory=lambda: Matching(steps=4000, batch=400, memory=0.95, momentum=0.9, learning_rate=2e-3)
+    )
     rematching: Matching = field(
-        default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, learning_rate=5e-4)
+        default_factory=lambda: Matching(steps=3000, batch=400, memory=0.95, momentum=0.9, learning_rate=1e-3)
     )
     later_weight: float = 1.0
-    little_noise: float | None = 0.001
+    little_noise: float | None = 0.0005
     network: str = "auto"
     maps: int = 64
     latent: int = 50
