@@ -11,6 +11,7 @@ from gpate.errors import InvalidValue
 from gpate.methods.recipes import RECIPES, check, quick, resolve, scaled
 from gpate.methods.settings import Settings
 from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.student.matching import Matching
 
 # n, sigma_1, sigma_2, T, k, c, B, batch: appendix E of the paper; k from section 5; c and B from table 4
 PAPER = {
@@ -74,6 +75,15 @@ def test_elsewhere_class_counts_get_a_hundredth_of_epsilon() -> None:
 def test_every_recipe_can_be_run_and_stored(name: str) -> None:
     check(RECIPES[name])
     assert Settings.from_json(json.loads(json.dumps(RECIPES[name].to_json()))) == RECIPES[name]
+
+
+def test_a_setting_that_a_file_does_not_know_has_its_own_default() -> None:
+    """Results of before `momentum` was a setting had 0.5, which is what it was when it came; today's recipe has more."""
+    told = RECIPES["default-images"].to_json()
+    assert told["embedding"]["matching"].pop("momentum") != Matching().momentum
+    read = Settings.from_json(told).embedding
+    assert read.matching.momentum == Matching().momentum
+    assert read.rematching.momentum == told["embedding"]["rematching"]["momentum"]
 
 
 def test_ratios_are_scaled_to_the_number_of_records() -> None:

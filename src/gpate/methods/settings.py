@@ -233,7 +233,7 @@ class Settings:
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
         plain = cls(recipe=data["recipe"], source=data["source"], method=data["method"])
-        groups = {group: _from_plain(getattr(plain, group), data[group]) for group in METHODS[plain.method]}
+        groups = {group: _from_plain(type(getattr(plain, group)), data[group]) for group in METHODS[plain.method]}
         return dataclasses.replace(plain, **groups)
 
 
@@ -252,13 +252,16 @@ def _with(settings: Any, path: list[str], value: Any, name: str) -> Any:
     return dataclasses.replace(settings, **{first: value})
 
 
-def _from_plain(model: Any, data: Mapping[str, Any]) -> Any:
-    """A dataclass like `model` from plain data, dataclasses within it included."""
+def _from_plain(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """A dataclass from plain data, dataclasses within it included. What the data does not tell is as the class has it, whatever
+    the class around it would choose: a recipe may change, and a setting's own default was what held before there was one.
+    """
+    model = kind()
     values = {
-        name: _from_plain(getattr(model, name), value) if dataclasses.is_dataclass(getattr(model, name)) else value
+        name: _from_plain(type(inner), value) if dataclasses.is_dataclass(inner := getattr(model, name)) else value
         for name, value in data.items()
     }
-    return dataclasses.replace(model, **values)
+    return kind(**values)
 
 
 def _read(text: str) -> Any:
