@@ -24,7 +24,7 @@ from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.methods.journal import Journal, mu_left
 from gpate.methods.marginals import RARE_PARTS, Marginals, train_by_marginals
 from gpate.methods.run import RunFolder
-from gpate.methods.table_view import divided
+from gpate.methods.table_view import Scale, divided
 from gpate.methods.training import Interrupted
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
@@ -319,6 +319,48 @@ def test_a_rare_class_is_placed_by_its_moments(tmp_path: Path) -> None:
     assert made["pay"].mean() == pytest.approx(35.0, abs=3.0)
     assert made["debt"].mean() == pytest.approx(0.0, abs=1.0)
     assert made["age"].isna().mean() == pytest.approx(0.1, abs=0.06)
+
+
+@pytest.mark.parametrize("alike", [0, 100])
+def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) -> None:
+    """Some of 20,000 that are not ill have the pay of the ill and less debt, but are young; nobody else has a pay above 30."""
+    schema, frame = people(20_000, rare=300)
+    own = slice(300, 299 + alike)
+    frame.loc[own, "pay"] = np.random.default_rng(1).normal(35, 2, alike)
+    frame.loc[own, "debt"] = np.random.default_rng(2).normal(-3, 0.5, alike)
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+        student, _ = train(folder, gate, schema, frame)
+        assert len(spent(gate)) == 5, "no event of their own"
+    labels = torch.zeros(40_000, dtype=torch.int64)
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    found = made[(made["pay"] > 29) & (made["debt"] < -1)]
+    assert len(found) == pytest.approx(40_000 * alike / 19_700, rel=0.25, abs=20)
+    if alike:
+        assert found["debt"].mean() == pytest.approx(-3, abs=0.6)
+
+
+@given(
+    rows=hnp.arrays(np.float32, (7, 3), elements=st.floats(0, 1, width=32)),
+    towards=hnp.arrays(np.float64, 3, elements=st.floats(-20, 20)),
+    out=st.integers(0, 6),
+)
+def test_on_which_side_a_record_lies_does_not_depend_on_its_company(
+    rows: np.ndarray, towards: np.ndarray, out: int
+) -> None:
+    """To the last digit, or leaving one record out might move another from block to block."""
+    scale = Scale(
+        columns=(0, 1, 2),
+        slots=(0, 1, 2),
+        missing=(-1, -1, -1),
+        centre=np.array([0.3, 0.5, 0.7]),
+        spread=np.array([0.1, 0.2, 0.3]),
+    )
+    whole = scale.along(torch.from_numpy(rows), towards)
+    rest = scale.along(torch.from_numpy(np.delete(rows, out, 0)), towards)
+    alone = scale.along(torch.from_numpy(rows[out : out + 1]), towards)
+    assert np.delete(whole.numpy(), out).tolist() == rest.tolist()
+    assert whole[out].item() == alone.item()
 
 
 def small(columns: dict[str, Any], frame: pd.DataFrame, target: str | None = None) -> tuple[TableSchema, pd.DataFrame]:

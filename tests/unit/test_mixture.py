@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy.stats import chisquare
 
 from gpate.accounting import Receipt
@@ -18,7 +22,7 @@ from gpate.features.marginals import TableCells
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
 from gpate.student import rare
-from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec, shares_inside
 from gpate.student.table_fit import Fitting, Measured, _Distance, fit_tables
 from tests.unit.features.test_marginals import SCHEMA
 
@@ -300,3 +304,52 @@ def test_the_scores_histogram_sets_the_means_length() -> None:
     found = rare.rescaled(np.array([3.0, 4.0]), histogram, edges)
     assert np.linalg.norm(found) == pytest.approx(9.0, abs=edges[1] - edges[0])
     assert rare.rescaled(np.zeros(2), histogram, edges).tolist() == [0.0, 0.0]
+
+
+# --- look-alikes --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    vectors=hnp.arrays(np.float64, (5, 4), elements=st.floats(-1e6, 1e6)),
+    mean=hnp.arrays(np.float64, 4, elements=st.floats(-50, 50)),
+)
+def test_what_a_look_alike_says_has_the_length_that_its_block_allows(vectors: np.ndarray, mean: np.ndarray) -> None:
+    said = rare.seen_from(mean, torch.from_numpy(vectors))
+    assert said.shape == (5, 1 + 4 + 10)
+    assert float(said.norm(dim=1).max()) <= 1 + 1e-12
+
+
+def test_look_alikes_are_found_in_their_number_place_and_spread() -> None:
+    """Exact sums of 4,000 that differ from the rare class by an offset and one factor, short enough not to be cut."""
+    rng = np.random.default_rng(0)
+    mean, offset, loading = np.array([9.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.5, 0.0, 0.0]), np.array([0, 0, 0.4, 0.4])
+    u = mean + offset + rng.normal(size=(4000, 1)) * loading + 0.2 * rng.normal(size=(4000, 4))
+    answer = rare.seen_from(mean, torch.from_numpy(u)).sum(0).numpy()
+    found = rare.look_alikes(mean, answer, spread=1e-6)
+    assert found is not None
+    records, model = found
+    assert records == pytest.approx(4000)
+    assert model.mean == pytest.approx(mean + offset, abs=0.05)
+    assert model.variance == rare.LEAST_VARIANCE, "thinner than that they are not known to be"
+    assert model.loadings.shape[1] == 4, "without noise all directions stand out"
+
+
+def test_look_alikes_that_noise_hides_are_none() -> None:
+    mean = np.array([9.0, 0.0, 0.0, 0.0])
+    answer = rare.seen_from(mean, torch.from_numpy(np.tile(mean, (40, 1)))).sum(0).numpy()
+    limit = (
+        4.5 * 40 / 2 * rare.SEEN[1] / rare.reach(mean)
+    )  # the mean's noise, of four coordinates, is half of its length
+    assert rare.look_alikes(mean, answer, spread=0.99 * limit) is not None
+    assert rare.look_alikes(mean, answer, spread=1.01 * limit) is None
+    assert rare.look_alikes(mean, -answer, spread=1e-6) is None
+
+
+@pytest.mark.parametrize(("length", "begin"), [(0.0, math.inf), (3.9, math.inf), (6.0, 4.0), (8.0, 4.0), (12.0, 6.0)])
+def test_look_alikes_begin_half_way_and_far_out(length: float, begin: float) -> None:
+    assert rare.border(np.array([0.0, length])) == begin
+
+
+def test_cells_share_their_group() -> None:
+    share = shares_inside(torch.tensor([0, 0, 1, 1, 2]), torch.tensor([1.0, 3.0, 0.0, -1.0, 7.0]))
+    assert share.tolist() == [0.25, 0.75, 0.5, 0.5, 1.0]

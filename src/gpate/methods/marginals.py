@@ -10,7 +10,8 @@
 
 A class with few records (by its noisy count) has no use of tables. While the others release their two-way tables, in
 three parts, it releases its mean, its scale and its second moments (`gpate.student.rare`): a record is in one class, so
-both are one event.
+both are one event. In the last part records of the others that look like it speak of that instead of being counted in tables:
+which they are follows from what was released, so that each record still is in one block.
 
 Budget follows use: after the class counts it is known whether two-way tables could tell five groups of a column apart; if
 not, one-way tables get `crude_share`. Two-way tables have as many groups as stand out of their noise.
@@ -42,10 +43,10 @@ from gpate.methods.bins import ROUNDS, crowded_columns, find_bins, round_name, t
 from gpate.methods.journal import Journal, Noisy, joined
 from gpate.methods.progress import Interrupted, Progress
 from gpate.methods.run import RunFolder
-from gpate.methods.table_view import Pairs, RareClass, TableView, divided
+from gpate.methods.table_view import LookAlikes, Pairs, RareClass, TableView, divided
 from gpate.schema import TableSchema
 from gpate.streams import Streams
-from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec, shares_inside
 from gpate.student.table_fit import Fitting, fit_tables
 
 Floats = NDArray[np.float64]
@@ -53,10 +54,15 @@ Floats = NDArray[np.float64]
 CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
+Described = tuple[RareClass | LookAlikes, ...]
+
 BINS = ("schema", "quantiles")
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
 """How the two-way share is divided where there is a rare class."""
+
+ALIKE_COMPONENTS = 128
+"""Of a class's look-alikes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,14 +221,14 @@ def train_by_marginals(
             "Mend: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
         )
     pairs = _choose_pairs(journal, records, view, settings)
-    twoway, rares = _ask_twoway(journal, records, view, pairs)
+    twoway, rares, alikes = _ask_twoway(journal, records, view, pairs)
 
     measured = view.measured(pairs, twoway)
     fitting = affordable(settings.fitting, classes=len(view.common), groups=sum(view.group_sizes), work=settings.work)
     watch = _watch(fitting, gate, on_progress, stop)
     weights, tables = fit_tables(measured, fitting, stream=streams.torch("start"), after_step=watch)
     watch(fitting.steps)
-    student = _student(view, weights, tables, rares, components=settings.rare_components, streams=streams)
+    student = _student(view, weights, tables, rares, alikes, components=settings.rare_components, streams=streams)
     return student, view.sizes / view.sizes.sum()
 
 
@@ -256,14 +262,16 @@ def _choose_pairs(journal: Journal, records: _Private, view: TableView, settings
 
 def _ask_twoway(
     journal: Journal, records: _Private, view: TableView, pairs: Pairs
-) -> tuple[Noisy | None, list[RareClass]]:
-    """Two-way tables of the common classes [classes, groups, groups], and beside them what the rare ones say.
+) -> tuple[Noisy | None, list[RareClass], list[LookAlikes]]:
+    """Two-way tables of the common classes [classes, groups, groups], and beside them what the rare ones say, and who looks like
+    them.
 
     Where there is a rare class the tables come in parts, each with as many of them as its share: the same noise on all.
     """
     rares = [RareClass(label, view) for label in view.rare]
+    alikes: list[LookAlikes] = []
     if not pairs:
-        return None, rares
+        return None, rares, alikes
     parts = RARE_PARTS if rares else {"": 1.0}
     if rares:
         journal.split("two-way tables", {f"two-way tables, rare {part}": share for part, share in parts.items()})
@@ -271,29 +279,34 @@ def _ask_twoway(
     place[view.common] = torch.arange(len(view.common))
     found: list[Noisy] = []
     for part, own in zip(parts, divided(pairs, tuple(parts.values())), strict=True):
+        if part == "moments":  # now it is known where the rare ones are
+            alikes = [LookAlikes(label, one) for one in rares for label in view.common]
         tables = Tables(
             sizes=(len(view.common), *view.group_sizes),
             tables=tuple((0, 1 + a, 1 + b) for a, b in own) or ((0,),),  # a part may be too small for any table
         )
+        others: Described = (*rares, *alikes)
 
-        def blocks(sigma: float, part: str = part, tables: Tables = tables) -> tuple[Block, ...]:
-            return (tables, *(one.block(part, sigma) for one in rares))
+        def blocks(
+            sigma: float, part: str = part, tables: Tables = tables, others: Described = others
+        ) -> tuple[Block, ...]:
+            return (tables, *(one.block(part, sigma) for one in others))
 
-        def rows(sigma: float, part: str = part) -> Sensitive[Grouped]:
+        def rows(sigma: float, part: str = part, others: Described = others) -> Sensitive[Grouped]:
             groups = torch.zeros_like(records.labels)
-            for i, one in enumerate(rares):
-                groups[records.labels == one.label] = 1 + i
+            for i, one in enumerate(others):
+                groups[one.belongs(records.labels, records.features)] = 1 + i
             common = groups == 0
             codes = torch.cat([place[records.labels[common], None], view.grouped_codes(records.codes[common])], 1)
-            own = [one.rows(part, records.features[groups == 1 + i], sigma) for i, one in enumerate(rares)]
-            return Sensitive(Grouped(groups=groups, rows=(codes, *own)))
+            said = [one.rows(part, records.features[groups == 1 + i], sigma) for i, one in enumerate(others)]
+            return Sensitive(Grouped(groups=groups, rows=(codes, *said)))
 
         name = f"two-way tables, rare {part}" if rares else "two-way tables"
         answer = journal.ask(name, blocks, rows)
         found += [answer[0]] if own else []
-        for one, noisy in zip(rares, answer[1:], strict=True):
+        for one, noisy in zip(others, answer[1:], strict=True):
             one.learn(part, noisy)
-    return joined(found), rares
+    return joined(found), rares, alikes
 
 
 def _all(labels: Tensor, rows: Tensor) -> Sensitive[Grouped]:
@@ -317,27 +330,38 @@ def _student(
     weights: Tensor,
     tables: Tensor,
     rares: Sequence[RareClass],
+    alikes: Sequence[LookAlikes],
     *,
     components: int,
     streams: Streams,
 ) -> Mixture:
-    """The mixture of all classes: fitted tables for the common ones, factors for the rare ones."""
+    """The mixture of all classes: fitted tables for the common ones and factors for those among them that look like a rare one;
+    factors for the rare ones.
+    """
     low, high = view.cells.ends()
     state = {"low": torch.from_numpy(low).float(), "high": torch.from_numpy(high).float()}
     sizes: dict[int, tuple[int, ...]] = {}
+    single = torch.cat([torch.arange(size) for size in view.cells.sizes] or [torch.zeros(0, dtype=torch.int64)])
     for i, label in enumerate(view.common):
         inside = torch.from_numpy(view.inside(label)).float()
-        groups = torch.from_numpy(np.concatenate([*view.groups, np.zeros(0, dtype=np.int64)]))
-        state |= _state(label, weights[i], tables[i], groups, inside)
-        sizes[label] = view.group_sizes
+        known = [one for one in alikes if one.label == label and one.share > 0]
+        if known:  # who lies far out is drawn by cells, so all are
+            stream = streams.torch("look-alikes", label)
+            parts = [_by_cells(view, tables[i], inside)]
+            parts += [one.tables(components=ALIKE_COMPONENTS, stream=stream) for one in known]
+            rest = 1.0 - math.fsum(one.share for one in known)
+            shares = [rest * weights[i] / weights[i].sum()]
+            shares += [torch.full((ALIKE_COMPONENTS,), one.share / ALIKE_COMPONENTS) for one in known]
+            state |= _state(label, torch.cat(shares), torch.cat(parts), single, torch.ones(len(single)))
+            sizes[label] = view.cells.sizes
+        else:
+            groups = torch.from_numpy(np.concatenate([*view.groups, np.zeros(0, dtype=np.int64)]))
+            state |= _state(label, weights[i], tables[i], groups, inside)
+            sizes[label] = view.group_sizes
     for one in rares:
-        stream = streams.torch("factors", one.label)
-        parts = one.tables(components=components, stream=stream)
-        groups = torch.cat([torch.arange(size) for size in view.cells.sizes])
+        found = one.tables(components=components, stream=streams.torch("factors", one.label))
         even = torch.full((components,), 1.0 / components)
-        state |= _state(
-            one.label, even, torch.from_numpy(np.concatenate(parts, 1)).float(), groups, torch.ones(len(groups))
-        )
+        state |= _state(one.label, even, found, single, torch.ones(len(single)))
         sizes[one.label] = view.cells.sizes
     labels = range(len(view.sizes))
     spec = MixtureSpec(
@@ -352,6 +376,16 @@ def _student(
     student = Mixture(spec)
     student.load_state_dict(state)
     return student
+
+
+def _by_cells(view: TableView, tables: Tensor, inside: Tensor) -> Tensor:
+    """Probabilities of groups -> of cells [components, cells of all columns]."""
+    parts = []
+    own = zip(tables.split(view.group_sizes, 1), inside.split(view.cells.sizes), view.groups, strict=True)
+    for table, mass, group in own:
+        group_of = torch.from_numpy(group)
+        parts.append(table[:, group_of] * shares_inside(group_of, mass).to(table))
+    return torch.cat(parts, 1)
 
 
 def _state(label: int, weights: Tensor, tables: Tensor, group_of: Tensor, inside: Tensor) -> dict[str, Tensor]:

@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Pairs = tuple[tuple[int, int], ...]
 
+_AT_ONCE = 65_536
+"""Records whose numbers are standardised at a time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -53,6 +56,18 @@ class Scale:
             if flag >= 0:
                 u[features[:, flag] >= 0.5, j] = 0.0
         return u
+
+    def along(self, features: Tensor, towards: Floats) -> Tensor:
+        """Encoded rows -> how far u goes towards a point, float64 [records]. Added up column by column: on which side of a border
+        a record lies must not depend on how many others are computed with it, as it may with a product of matrices.
+        """
+        direction = towards / max(float(np.linalg.norm(towards)), 1e-300)
+        found = torch.zeros(len(features), dtype=torch.float64)
+        for part, rows in zip(found.split(_AT_ONCE), features.split(_AT_ONCE), strict=True):
+            u = self.standardised(rows)
+            for j, weight in enumerate(direction.tolist()):
+                part += u[:, j] * weight
+        return found
 
 
 class TableView:
@@ -214,14 +229,13 @@ class RareClass:
 
     def rows(self, part: str, features: Tensor, sigma: float) -> Tensor:
         """What is summed, for each of its records. Private."""
-        u = self.view.scale.standardised(features)
+        scale = self.view.scale
         if part == "mean":
-            return u
+            return scale.standardised(features)
         if part == "scale":
-            length = float(np.linalg.norm(self.mean))
-            score = u @ torch.from_numpy(self.mean / length if length else self.mean)
+            score = scale.along(features, self.mean)
             return torch.bucketize(score, torch.from_numpy(self._edges(sigma)[1:-1]))[:, None]
-        apart = u - torch.from_numpy(self.mean)
+        apart = scale.standardised(features) - torch.from_numpy(self.mean)
         norms = apart.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return rare.upper(apart * (rare.cut(self.dimension) / norms).clamp(max=1.0))
 
@@ -235,32 +249,76 @@ class RareClass:
         else:
             self.model = rare.factors(self.mean, answer, records=self.records, spread=noisy.spread)
 
-    def tables(self, *, components: int, stream: torch.Generator) -> list[Floats]:
-        """For each column the probabilities of its cells [components, cells]: numbers by factors, others by one-way tables."""
-        view = self.view
-        scale = view.scale
-        edges = [
-            (np.array(view.cells.columns[j].edges) - centre) / spread
-            for j, centre, spread in zip(scale.columns, scale.centre, scale.spread, strict=True)
-        ]
-        found = dict(
-            zip(
-                scale.columns,
-                rare.cell_probabilities(self.model, edges, components=components, stream=stream),
-                strict=True,
-            )
-        )
-        tables = []
-        for j, (column, counts) in enumerate(zip(view.cells.columns, view.tables, strict=True)):
-            near = shares_near(counts[self.label], view.pooled[j], view.spread)
-            if j not in found:
-                tables.append(np.tile(near, (components, 1)))
-            elif column.missing:
-                absent = np.full((components, 1), near[-1])
-                tables.append(np.concatenate([found[j] * (1 - absent), absent], 1))
-            else:
-                tables.append(found[j])
-        return tables
+    def belongs(self, labels: Tensor, features: Tensor) -> Tensor:
+        """Which records are of this class. Private."""
+        _ = features
+        return labels == self.label
+
+    def tables(self, *, components: int, stream: torch.Generator) -> Tensor:
+        """Probabilities of cells [components, cells of all columns]."""
+        return _by_factors(self.view, self.label, self.model, components=components, stream=stream)
 
     def _edges(self, sigma: float) -> Floats:
         return rare.score_edges(dimension=self.dimension, records=self.records, spread=sigma)
+
+
+class LookAlikes:
+    """The records of a common class that look like those of a rare one (`gpate.student.rare`).
+
+    Args:
+        label: of the common class.
+        near: the rare class, whose mean is known.
+    """
+
+    def __init__(self, label: int, near: RareClass) -> None:
+        self.label, self.view, self.mean = label, near.view, near.mean
+        self.share = 0.0
+        self.model = near.model
+
+    def belongs(self, labels: Tensor, features: Tensor) -> Tensor:
+        """Which records are among them. Private."""
+        return (labels == self.label) & (self.view.scale.along(features, self.mean) > rare.border(self.mean))
+
+    def block(self, part: str, sigma: float) -> Block:
+        """What is summed."""
+        d = len(self.mean)
+        return Vectors(dimension=1 + d + d * (d + 1) // 2)
+
+    def rows(self, part: str, features: Tensor, sigma: float) -> Tensor:
+        """What is summed, for each of them. Private."""
+        return rare.seen_from(self.mean, self.view.scale.standardised(features))
+
+    def learn(self, part: str, noisy: Noisy) -> None:
+        """Takes the answer in; as if there were none of them, if it says too little or that they are many."""
+        found = rare.look_alikes(self.mean, noisy.tables.value[0], spread=noisy.spread)
+        if found and found[0] <= rare.MOST_ALIKE * self.view.sizes[self.label]:
+            self.share = found[0] / float(self.view.sizes[self.label])
+            self.model = found[1]
+
+    def tables(self, *, components: int, stream: torch.Generator) -> Tensor:
+        """Probabilities of cells [components, cells of all columns]."""
+        return _by_factors(self.view, self.label, self.model, components=components, stream=stream)
+
+
+def _by_factors(
+    view: TableView, label: int, model: rare.Factors, *, components: int, stream: torch.Generator
+) -> Tensor:
+    """Probabilities of cells [components, cells of all columns]: of numbers by factors, of others by a class's one-way tables."""
+    scale = view.scale
+    edges = [
+        (np.array(view.cells.columns[j].edges) - centre) / spread
+        for j, centre, spread in zip(scale.columns, scale.centre, scale.spread, strict=True)
+    ]
+    by_number = rare.cell_probabilities(model, edges, components=components, stream=stream)
+    found = dict(zip(scale.columns, by_number, strict=True))
+    tables = []
+    for j, (column, counts) in enumerate(zip(view.cells.columns, view.tables, strict=True)):
+        near = shares_near(counts[label], view.pooled[j], view.spread)
+        if j not in found:
+            tables.append(np.tile(near, (components, 1)))
+        elif column.missing:
+            absent = np.full((components, 1), near[-1])
+            tables.append(np.concatenate([found[j] * (1 - absent), absent], 1))
+        else:
+            tables.append(found[j])
+    return torch.from_numpy(np.concatenate(tables, 1)).float()

@@ -186,14 +186,19 @@ def _choices(tables: Tensor, which: Tensor, stream: torch.Generator) -> Tensor:
     return torch.searchsorted(line, at, right=True).clamp(max=line.numel() - 1) - which * tables.shape[1]
 
 
+def shares_inside(group_of: Tensor, inside: Tensor) -> Tensor:
+    """Each cell's share of its group, float64: in proportion to `inside`, evenly where a group has none of it."""
+    mass = inside.double().clamp_min(0.0)
+    total = torch.zeros(int(group_of.max()) + 1, dtype=torch.float64).index_add_(0, group_of, mass)[group_of]
+    return torch.where(total > 0, mass / total, 1.0 / torch.bincount(group_of)[group_of])
+
+
 def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Generator) -> Tensor:
-    """A cell of each group, in proportion to `inside`; evenly where a group has none of it."""
+    """A cell of each group, by its share."""
     order = torch.argsort(group_of, stable=True)
     groups = int(group_of.max()) + 1
-    mass = inside.double().clamp_min(0.0)
-    total = torch.zeros(groups, dtype=torch.float64).index_add_(0, group_of, mass)
     members = torch.bincount(group_of, minlength=groups)
-    share = torch.where(total[group_of] > 0, mass / total[group_of], 1.0 / members[group_of])
+    share = shares_inside(group_of, inside)
     if len(order) == groups:  # one cell each
         return order[group]
     firsts = members.cumsum(0) - members

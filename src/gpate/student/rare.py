@@ -11,6 +11,10 @@ length C = 1.5 sqrt(d), which is a rule and not a look at the data: a record of 
 
 So u = m + B z + residual, with z normal, of as many factors as stand out of the noise. Given z its coordinates are
 independent: with K draws of z that is a mixture of K products of normals, put on the columns' cells.
+
+**Look-alikes.** A few records of the common classes lie where the rare class does: three in ten thousand genuine payments look
+like frauds. A mixture fitted to tables has none of them, and who learns from it takes for certain what is not. They are described
+in the same way, seen from the rare class's mean: v = u - m cut to a length R; the sums of 1, v and v v^T, weighted, are one release.
 """
 
 from __future__ import annotations
@@ -25,6 +29,15 @@ from scipy.special import ndtr
 from torch import Tensor
 
 Floats = NDArray[np.float64]
+
+FAR = 4.0
+"""How far out a look-alike lies, at least, where 1 is the common classes' own spread: nearer in, tables know of it."""
+
+SEEN = (0.3, 0.5, math.sqrt(1 - 0.3**2 - 0.5**2))
+"""Weights of a look-alike's count, of its place and of its moments, which are the hardest to tell from noise."""
+
+MOST_ALIKE = 0.01
+"""Of a class. More are no outliers, and the tables know of them."""
 
 LEAST_VARIANCE = 0.5
 """Of the residual, where 1 is the common classes' own: thinner than that a class of a few hundred is not known to be."""
@@ -92,6 +105,39 @@ def factors(mean: Floats, triangle: Floats, *, records: float, spread: float) ->
     variance = max(float(left), LEAST_VARIANCE)
     strength = np.sqrt(np.maximum(values[kept] - variance, 0.0))
     return Factors(mean=mean, loadings=vectors[:, kept] * strength, variance=variance)
+
+
+def border(mean: Floats) -> float:
+    """Where along a rare class's mean its look-alikes begin: nearer to it than to the middle, and far out. Infinite if the rare
+    class itself is not that far.
+    """
+    length = float(np.linalg.norm(mean))
+    begin = max(length / 2, FAR)
+    return begin if begin < length else math.inf
+
+
+def reach(mean: Floats) -> float:
+    """The longest v: as for a rare class, or half of the way to it."""
+    return max(cut(len(mean)), float(np.linalg.norm(mean)) / 2)
+
+
+def seen_from(mean: Floats, vectors: Tensor) -> Tensor:
+    """What each look-alike u adds: 1, v / R and v v^T / R^2, weighted so that the length is at most 1."""
+    longest, (one, middle, around) = reach(mean), SEEN
+    apart = vectors - torch.from_numpy(mean)
+    apart = apart / apart.norm(dim=1, keepdim=True).clamp_min(longest)
+    return torch.cat([torch.full_like(apart[:, :1], one), middle * apart, around * upper(apart)], 1)
+
+
+def look_alikes(mean: Floats, answer: Floats, *, spread: float) -> tuple[float, Factors] | None:
+    """How many there are and where, from a noisy sum of `seen_from`; None if the noise leaves their middle unknown."""
+    d, longest, (one, middle, around) = len(mean), reach(mean), SEEN
+    records, noise = float(answer[0]) / one, spread * longest / middle
+    if records <= 0 or math.sqrt(d) * noise / records > float(np.linalg.norm(mean)) / 2:
+        return None
+    offset = shrunk_mean(answer[1 : 1 + d] * longest / middle, records=records, spread=noise)
+    moments = answer[1 + d :] * longest**2 / around - records * upper(torch.from_numpy(offset)[None])[0].numpy()
+    return records, factors(mean + offset, moments, records=records, spread=spread * longest**2 / around)
 
 
 def cell_probabilities(
