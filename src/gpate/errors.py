@@ -96,7 +96,7 @@ class LedgerWriteFailed(LedgerError):
 
 
 class LedgerMismatch(LedgerError):
-    """A run was resumed with another budget, or other noise, than its ledger was opened with."""
+    """A run was resumed with another budget, other noise or another version than it was begun with."""
 
 
 def _too_large(value: float) -> bool:

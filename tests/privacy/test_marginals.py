@@ -22,7 +22,7 @@ from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, Nois
 from gpate.boundary.types import opened
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.methods.journal import Journal, mu_left
-from gpate.methods.marginals import RARE_PARTS, Marginals, train_by_marginals
+from gpate.methods.marginals import ALIKE_COMPONENTS, RARE_PARTS, Marginals, train_by_marginals
 from gpate.methods.run import RunFolder
 from gpate.methods.table_view import Scale, divided
 from gpate.methods.training import Interrupted
@@ -321,23 +321,64 @@ def test_a_rare_class_is_placed_by_its_moments(tmp_path: Path) -> None:
     assert made["age"].isna().mean() == pytest.approx(0.1, abs=0.06)
 
 
-@pytest.mark.parametrize("alike", [0, 100])
-def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) -> None:
+def with_alikes(alike: int) -> tuple[TableSchema, pd.DataFrame]:
     """Some of 20,000 that are not ill have the pay of the ill and less debt, but are young; nobody else has a pay above 30."""
     schema, frame = people(20_000, rare=300)
     own = slice(300, 299 + alike)
     frame.loc[own, "pay"] = np.random.default_rng(1).normal(35, 2, alike)
     frame.loc[own, "debt"] = np.random.default_rng(2).normal(-3, 0.5, alike)
+    return schema, frame
+
+
+@pytest.mark.parametrize("alike", [0, 70])
+def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) -> None:
+    schema, frame = with_alikes(alike)
     folder = RunFolder.create(tmp_path / "run")
     with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
         student, _ = train(folder, gate, schema, frame)
         assert len(spent(gate)) == 5, "no event of their own"
+    weights = student.state_dict()["0.weights"]
+    assert float(weights.double().sum()) == pytest.approx(1.0)
+    assert float(weights[-ALIKE_COMPONENTS:].sum()) == pytest.approx(alike / 19_700 if alike else 1.0, rel=0.25)
     labels = torch.zeros(40_000, dtype=torch.int64)
     made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     found = made[(made["pay"] > 29) & (made["debt"] < -1)]
     assert len(found) == pytest.approx(40_000 * alike / 19_700, rel=0.25, abs=20)
     if alike:
         assert found["debt"].mean() == pytest.approx(-3, abs=0.6)
+
+
+def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path) -> None:
+    """Ten columns that say nearly the same: along their diagonal a common class is three times as wide as along each, and one in
+    twenty of it lies beyond the border. Pairs of the last part, whose tables would lack these, are as wide as those of the first.
+    """
+    rng, count, rare = np.random.default_rng(0), 20_000, 400
+    numbers = rng.normal(size=(count, 1)) * 0.95 + rng.normal(size=(count, 10)) * 0.31
+    numbers[:rare] = rng.normal(3.0, 0.5, (rare, 10))
+    columns = {f"c{i}": {"type": "numeric", "bounds": [-8, 8]} for i in range(10)}
+    frame = pd.DataFrame(numbers, columns=list(columns)).assign(ill=np.where(np.arange(count) < rare, "yes", "no"))
+    columns["ill"] = {"type": "categorical", "categories": ["no", "yes"]}
+    schema, frame = small(columns, frame, target="ill")
+    folder = RunFolder.create(tmp_path / "run")
+    settings = Marginals(fitting=Fitting(components=32, restarts=2, steps=300), groups=8, resolution=32)
+    with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+        student, _ = train(folder, gate, schema, frame, settings)
+    assert len(folder.read_json("release-two-way-tables-rare-moments.json")["tables"]) == 2
+    labels = torch.zeros(40_000, dtype=torch.int64)
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    first, last = (((made[a] > 1.5) & (made[b] > 1.5)).mean() for a, b in (("c0", "c1"), ("c8", "c9")))
+    assert last == pytest.approx(first, rel=0.3)
+
+
+def test_a_run_of_a_version_that_asked_otherwise_is_not_resumed(tmp_path: Path) -> None:
+    folder, budget = RunFolder.create(tmp_path / "run"), Budget(epsilon=10.0, delta=1e-5)
+    with Gate.create(folder.ledger, budget, FastNoise(0)) as gate:
+        train(folder, gate, *with_alikes(70))
+    kept = folder.read_json("release-two-way-tables-rare-moments.json")
+    assert len(kept["tables"]) == 3
+    folder.write_json("release-two-way-tables-rare-moments.json", {**kept, "tables": kept["tables"][:2]})
+    with Gate.resume(folder.ledger, budget, FastNoise(0)) as gate, pytest.raises(LedgerMismatch, match="other parts"):
+        train(folder, gate, *with_alikes(70))
 
 
 @given(

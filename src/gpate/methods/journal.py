@@ -21,7 +21,7 @@ from gpate.accounting.gaussian import mu_for
 from gpate.accounting.search import smallest
 from gpate.boundary import Gate, Grouped, NoisyBlocks, Released, Sensitive
 from gpate.boundary.blocks import Block
-from gpate.errors import BudgetExceeded, InvalidValue
+from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.methods.progress import Interrupted
 from gpate.methods.run import RunFolder, receipts_from_json, receipts_to_json
 
@@ -98,7 +98,12 @@ class Journal:
             )
         kept = self.folder.read_json(file)
         receipts = receipts_from_json(kept["receipts"])
-        spreads = NoisyBlocks(sigma=kept["sigma"], blocks=blocks(kept["sigma"])).spreads
+        asked = blocks(kept["sigma"])
+        if [block.dimension for block in asked] != [sum(map(len, tables)) for tables in kept["tables"]]:
+            raise LedgerMismatch(
+                f"The release {name!r} of this run has other parts than this version asks for. Mend: resume it with the gpate that "
+                "began it."
+            )
         return [
             Noisy(
                 tables=self.gate.recall(
@@ -106,7 +111,12 @@ class Journal:
                 ),
                 spread=spread,
             )
-            for tables, shapes, spread in zip(kept["tables"], kept["shapes"], spreads, strict=True)
+            for tables, shapes, spread in zip(
+                kept["tables"],
+                kept["shapes"],
+                NoisyBlocks(sigma=kept["sigma"], blocks=asked).spreads,
+                strict=True,
+            )
         ]
 
     def _mu(self, name: str) -> float:

@@ -10,8 +10,8 @@
 
 A class with few records (by its noisy count) has no use of tables. While the others release their two-way tables, in
 three parts, it releases its mean, its scale and its second moments (`gpate.student.rare`): a record is in one class, so
-both are one event. In the last part records of the others that look like it speak of that instead of being counted in tables:
-which they are follows from what was released, so that each record still is in one block.
+both are one event. Along its mean the others are counted too. If few of them lie where it does, those speak of that in the last
+part instead of being counted in tables: which they are follows from what was released, so that each record still is in one block.
 
 Budget follows use: after the class counts it is known whether two-way tables could tell five groups of a column apart; if
 not, one-way tables get `crude_share`. Two-way tables have as many groups as stand out of their noise.
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -279,33 +280,47 @@ def _ask_twoway(
     place[view.common] = torch.arange(len(view.common))
     found: list[Noisy] = []
     for part, own in zip(parts, divided(pairs, tuple(parts.values())), strict=True):
-        if part == "moments":  # now it is known where the rare ones are
-            alikes = [LookAlikes(label, one) for one in rares for label in view.common]
-        tables = Tables(
-            sizes=(len(view.common), *view.group_sizes),
-            tables=tuple((0, 1 + a, 1 + b) for a, b in own) or ((0,),),  # a part may be too small for any table
-        )
+        if part == "moments":  # now it is known where the rare ones are, and that few others are there
+            alikes = [LookAlikes(label, one) for one in rares for label in one.few_alike]
         others: Described = (*rares, *alikes)
+        scored = rares if part == "scale" else []  # along whose means the common classes are counted too
+        chosen = tuple((0, 1 + a, 1 + b) for a, b in own) or ((0,),)  # a part may be too small for any table
 
         def blocks(
-            sigma: float, part: str = part, tables: Tables = tables, others: Described = others
+            sigma: float,
+            part: str = part,
+            others: Described = others,
+            scored: Sequence[RareClass] = scored,
+            chosen: tuple[tuple[int, ...], ...] = chosen,
         ) -> tuple[Block, ...]:
+            sizes = (len(view.common), *view.group_sizes)
+            tables = Tables(
+                sizes=(*sizes, *(one.bins(sigma) for one in scored)),
+                tables=(*chosen, *((0, len(sizes) + i) for i in range(len(scored)))),
+            )
             return (tables, *(one.block(part, sigma) for one in others))
 
-        def rows(sigma: float, part: str = part, others: Described = others) -> Sensitive[Grouped]:
+        def rows(
+            sigma: float, part: str = part, others: Described = others, scored: Sequence[RareClass] = scored
+        ) -> Sensitive[Grouped]:
             groups = torch.zeros_like(records.labels)
             for i, one in enumerate(others):
                 groups[one.belongs(records.labels, records.features)] = 1 + i
             common = groups == 0
-            codes = torch.cat([place[records.labels[common], None], view.grouped_codes(records.codes[common])], 1)
+            codes = [place[records.labels[common], None], view.grouped_codes(records.codes[common])]
+            codes += [one.rows(part, records.features[common], sigma) for one in scored]
             said = [one.rows(part, records.features[groups == 1 + i], sigma) for i, one in enumerate(others)]
-            return Sensitive(Grouped(groups=groups, rows=(codes, *said)))
+            return Sensitive(Grouped(groups=groups, rows=(torch.cat(codes, 1), *said)))
 
         name = f"two-way tables, rare {part}" if rares else "two-way tables"
-        answer = journal.ask(name, blocks, rows)
-        found += [answer[0]] if own else []
-        for one, noisy in zip(others, answer[1:], strict=True):
+        first, *answers = journal.ask(name, blocks, rows)
+        n = len(chosen)
+        if own:
+            found.append(replace(first, tables=first.tables.map(itemgetter(slice(n)))))
+        for one, noisy in zip(others, answers, strict=True):
             one.learn(part, noisy)
+        for one, counts in zip(scored, first.tables.value[n:], strict=True):
+            one.count_alike(counts, first.spread)
     return joined(found), rares, alikes
 
 

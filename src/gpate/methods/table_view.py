@@ -217,6 +217,8 @@ class RareClass:
         self.dimension = len(view.scale.columns)
         self.mean = np.zeros(self.dimension)
         self.model = rare.Factors(mean=self.mean, loadings=np.zeros((self.dimension, 0)), variance=1.0)
+        self.few_alike: list[int] = []
+        self._scored: Floats = np.zeros(0)
 
     def block(self, part: str, sigma: float) -> Block:
         """What is summed."""
@@ -224,7 +226,7 @@ class RareClass:
         if part == "mean":
             return Vectors(dimension=self.dimension, l2_bound=length)
         if part == "scale":
-            return Tables(sizes=(len(self._edges(sigma)) - 1,), tables=((0,),))
+            return Tables(sizes=(self.bins(sigma),), tables=((0,),))
         return Vectors(dimension=self.dimension * (self.dimension + 1) // 2, l2_bound=length**2)
 
     def rows(self, part: str, features: Tensor, sigma: float) -> Tensor:
@@ -245,9 +247,23 @@ class RareClass:
         if part == "mean":
             self.mean = rare.shrunk_mean(answer, records=self.records, spread=noisy.spread)
         elif part == "scale":
-            self.mean = rare.rescaled(self.mean, projected(answer, self.records), self._edges(noisy.spread))
+            self._scored = self._edges(noisy.spread)
+            self.mean = rare.rescaled(self.mean, projected(answer, self.records), self._scored)
         else:
             self.model = rare.factors(self.mean, answer, records=self.records, spread=noisy.spread)
+
+    def bins(self, sigma: float) -> int:
+        """Of the score."""
+        return len(self._edges(sigma)) - 1
+
+    def count_alike(self, counts: Floats, spread: float) -> None:
+        """Learns which of the common classes have few look-alikes, from their noisy counts [classes, bins] of the score; after it
+        has learnt its own scale.
+        """
+        beyond = self._scored[1:] > rare.border(self.mean)
+        most = counts[:, beyond].sum(1) + 2 * spread * math.sqrt(beyond.sum())
+        few = most <= rare.MOST_ALIKE * self.view.sizes[self.view.common]
+        self.few_alike = [label for label, yes in zip(self.view.common, few, strict=True) if yes and beyond.any()]
 
     def belongs(self, labels: Tensor, features: Tensor) -> Tensor:
         """Which records are of this class. Private."""
@@ -267,7 +283,7 @@ class LookAlikes:
 
     Args:
         label: of the common class.
-        near: the rare class, whose mean is known.
+        near: the rare class, whose mean is known; few of the common one lie where it does (`RareClass.few_alike`).
     """
 
     def __init__(self, label: int, near: RareClass) -> None:
@@ -277,7 +293,9 @@ class LookAlikes:
 
     def belongs(self, labels: Tensor, features: Tensor) -> Tensor:
         """Which records are among them. Private."""
-        return (labels == self.label) & (self.view.scale.along(features, self.mean) > rare.border(self.mean))
+        found = labels == self.label
+        found[found.clone()] = self.view.scale.along(features[found], self.mean) > rare.border(self.mean)
+        return found
 
     def block(self, part: str, sigma: float) -> Block:
         """What is summed."""
@@ -289,10 +307,10 @@ class LookAlikes:
         return rare.seen_from(self.mean, self.view.scale.standardised(features))
 
     def learn(self, part: str, noisy: Noisy) -> None:
-        """Takes the answer in; as if there were none of them, if it says too little or that they are many."""
+        """Takes the answer in; if it says too little, as if there were none of them."""
         found = rare.look_alikes(self.mean, noisy.tables.value[0], spread=noisy.spread)
-        if found and found[0] <= rare.MOST_ALIKE * self.view.sizes[self.label]:
-            self.share = found[0] / float(self.view.sizes[self.label])
+        if found:
+            self.share = min(found[0] / float(self.view.sizes[self.label]), rare.MOST_ALIKE)
             self.model = found[1]
 
     def tables(self, *, components: int, stream: torch.Generator) -> Tensor:

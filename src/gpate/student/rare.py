@@ -36,8 +36,8 @@ FAR = 4.0
 SEEN = (0.3, 0.5, math.sqrt(1 - 0.3**2 - 0.5**2))
 """Weights of a look-alike's count, of its place and of its moments, which are the hardest to tell from noise."""
 
-MOST_ALIKE = 0.01
-"""Of a class. More are no outliers, and the tables know of them."""
+MOST_ALIKE = 0.005
+"""Of a class. More are no outliers, and the tables know of them; what these hold of the few is drawn twice."""
 
 LEAST_VARIANCE = 0.5
 """Of the residual, where 1 is the common classes' own: thinner than that a class of a few hundred is not known to be."""
@@ -130,10 +130,12 @@ def seen_from(mean: Floats, vectors: Tensor) -> Tensor:
 
 
 def look_alikes(mean: Floats, answer: Floats, *, spread: float) -> tuple[float, Factors] | None:
-    """How many there are and where, from a noisy sum of `seen_from`; None if the noise leaves their middle unknown."""
+    """How many there are and where, from a noisy sum of `seen_from`; None if the noise leaves unknown whether there are any, or
+    where their middle is.
+    """
     d, longest, (one, middle, around) = len(mean), reach(mean), SEEN
     records, noise = float(answer[0]) / one, spread * longest / middle
-    if records <= 0 or math.sqrt(d) * noise / records > float(np.linalg.norm(mean)) / 2:
+    if records < 4 * spread / one or math.sqrt(d) * noise > records * float(np.linalg.norm(mean)) / 2:
         return None
     offset = shrunk_mean(answer[1 : 1 + d] * longest / middle, records=records, spread=noise)
     moments = answer[1 + d :] * longest**2 / around - records * upper(torch.from_numpy(offset)[None])[0].numpy()
