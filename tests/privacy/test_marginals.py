@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpate.accounting.gaussian import mu_for
 from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive, Tables, Vectors
 from gpate.boundary.types import opened
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
-from gpate.methods.journal import Journal, mu_left
+from gpate.methods.journal import Journal, Noisy, mu_left
 from gpate.methods.marginals import ALIKE_COMPONENTS, RARE_PARTS, Marginals, train_by_marginals
 from gpate.methods.run import RunFolder
 from gpate.methods.table_view import Scale, divided
@@ -379,6 +380,57 @@ def test_a_run_of_a_version_that_asked_otherwise_is_not_resumed(tmp_path: Path) 
     folder.write_json("release-two-way-tables-rare-moments.json", {**kept, "tables": kept["tables"][:2]})
     with Gate.resume(folder.ledger, budget, FastNoise(0)) as gate, pytest.raises(LedgerMismatch, match="other parts"):
         train(folder, gate, *with_alikes(70))
+
+
+class Watched:
+    """A journal that sums without a budget, and keeps what was summed. With answers of another run it gives those."""
+
+    said: dict[str, list[Noisy]]
+    sums: dict[str, list[np.ndarray]]
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.shares: dict[str, float] = {}
+
+    def split(self, *_: Any) -> None:
+        """Shares are of no interest."""
+
+    def ask(self, name: str, blocks: Callable[..., Any], records: Callable[..., Any]) -> list[Noisy]:
+        mechanism = NoisyBlocks(sigma=0.2, blocks=blocks(0.2))
+        rows = records(0.2)
+        ends = np.cumsum([block.dimension for block in mechanism.blocks])[:-1]
+        whole = [int(v) for v in opened(mechanism.fixed_point(rows))]
+        self.sums[name] = [part / int(1 / mechanism.unit) for part in np.split(np.array(whole, dtype=object), ends)]
+        if name not in self.said:
+            answer = mechanism(rows, Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), FastNoise(0)))
+            each = enumerate(mechanism.spreads)
+            self.said[name] = [Noisy(tables=answer.map(itemgetter(i)), spread=spread) for i, spread in each]
+        return self.said[name]
+
+
+@pytest.mark.parametrize(("out", "block"), [(310, 2), (5, 1), (5000, 0)], ids=["look-alike", "rare", "common"])
+def test_whoever_is_left_out_no_release_moves_by_more_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: int, block: int
+) -> None:
+    """From class counts to moments, given what was released before: the whole way from a record to its blocks. In the last part
+    it moves one block alone.
+    """
+    schema, frame = with_alikes(70)
+    monkeypatch.setattr("gpate.methods.marginals.Journal", Watched)
+    monkeypatch.setattr(Watched, "said", {}, raising=False)
+    sums = []
+    for number, records in enumerate((frame, frame.drop(index=out))):
+        monkeypatch.setattr(Watched, "sums", {}, raising=False)
+        folder = RunFolder.create(tmp_path / str(number))
+        with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+            train(folder, gate, schema, records)
+        sums.append(Watched.sums)
+    moved = {
+        name: [float(((a - b) ** 2).sum()) for a, b in zip(sums[0][name], sums[1][name], strict=True)]
+        for name in sums[0]
+    }
+    assert len(moved) == 5
+    assert all(0 < math.fsum(parts) <= 1 for parts in moved.values())
+    assert [part > 0 for part in moved["two-way tables, rare moments"]] == [i == block for i in range(3)]
 
 
 @given(

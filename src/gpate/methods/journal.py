@@ -104,6 +104,7 @@ class Journal:
                 f"The release {name!r} of this run has other parts than this version asks for. Mend: resume it with the gpate that "
                 "began it."
             )
+        spreads = NoisyBlocks(sigma=kept["sigma"], blocks=asked).spreads
         return [
             Noisy(
                 tables=self.gate.recall(
@@ -111,12 +112,7 @@ class Journal:
                 ),
                 spread=spread,
             )
-            for tables, shapes, spread in zip(
-                kept["tables"],
-                kept["shapes"],
-                NoisyBlocks(sigma=kept["sigma"], blocks=asked).spreads,
-                strict=True,
-            )
+            for tables, shapes, spread in zip(kept["tables"], kept["shapes"], spreads, strict=True)
         ]
 
     def _mu(self, name: str) -> float:

@@ -52,10 +52,11 @@ from gpate.student.table_fit import Fitting, fit_tables
 
 Floats = NDArray[np.float64]
 
+Described = tuple[RareClass | LookAlikes, ...]
+"""Those that have a block of their own beside the tables."""
+
 CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
-
-Described = tuple[RareClass | LookAlikes, ...]
 
 BINS = ("schema", "quantiles")
 
