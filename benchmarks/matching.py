@@ -31,6 +31,7 @@ TF32 = 400e12
 CASES = {
     "grey 28x28": (GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10), Embedding()),
     "colour 32x32": (GeneratorSpec(kind="image", channels=3, height=32, width=32, classes=2), COLOUR_IMAGES),
+    "colour 64x64": (GeneratorSpec(kind="image", channels=3, height=64, width=64, classes=2), COLOUR_IMAGES),
 }
 
 
@@ -64,7 +65,7 @@ class Steps:
 
     def run(self, *, recorded: bool) -> None:
         """All of them, to their end."""
-        with patch("gpate.student.recording._WARM_UP", 3 if recorded else self.matching.steps):
+        with patch("gpate.recording._WARM_UP", 3 if recorded else self.matching.steps):
             match(self.student, self.targets, settings=self.matching, streams=Streams(0))
         self._wait()
 

@@ -10,8 +10,8 @@ to a data set, so a score says something about the images and not about who sear
     >>> classifier.accuracy(test.images, test.labels) > 0.9
     True
 
-Images stay on the device as bytes; training on a GPU computes in bfloat16, judging in single precision. On a CPU the same
-seed gives the same classifier; on a GPU up to the order of its sums.
+Images stay on the device as bytes; training on a GPU computes in bfloat16 and repeats a recorded step, judging is in single
+precision. On a CPU the same seed gives the same classifier; on a GPU up to the order of its sums.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
-from gpate.evaluation.image_networks import NAMES, Network, Shape, build, give_masks
+from gpate.evaluation.image_networks import NAMES, Network, Shape, build, give_masks, masks_of
+from gpate.recording import Recorded
 from gpate.streams import Streams
 
 MIN_SEEN = 200_000
@@ -191,22 +192,29 @@ def _train(
     shifts = streams.torch("shift", device=device)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate, fused=device.type == "cuda")
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / max(1, epochs * steps))
+    chosen = torch.zeros(batch, dtype=torch.int64, device=device)
 
-    for epoch in range(epochs):
-        network.train()
-        order = torch.randperm(len(pixels), generator=streams.torch("batch", epoch)).to(device)
-        for chosen in order[: steps * batch].split(batch):
-            images = pixels[chosen]
-            if recipe.shift:
-                images = _shifted(images, shifts)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-                loss = F.cross_entropy(network(_scaled(images)), truth[chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-        if after_epoch is not None:
-            after_epoch(classifier)
+    def differentiate() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        images = pixels[chosen]
+        if recipe.shift:
+            images = _shifted(images, shifts)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            loss = F.cross_entropy(network(_scaled(images)), truth[chosen])
+        loss.backward()
+
+    with Recorded(differentiate, device, generators=(shifts, *masks_of(network))) as gradients:
+        for epoch in range(epochs):
+            network.train()
+            order = torch.randperm(len(pixels), generator=streams.torch("batch", epoch)).to(device)
+            for part in order[: steps * batch].split(batch):
+                chosen.copy_(part)
+                gradients()
+                optimizer.step()
+                schedule.step()
+            if after_epoch is not None:
+                after_epoch(classifier)
+        optimizer.zero_grad(set_to_none=True)
 
 
 def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -93,6 +93,12 @@ def give_masks(network: Network, streams: Streams, device: torch.device) -> None
         module.generator = streams.torch("dropout", i, device=device)
 
 
+def masks_of(network: Network) -> list[torch.Generator]:
+    """The generators that dropouts draw from."""
+    found = (module.generator for module in network.modules() if isinstance(module, Dropout))
+    return [generator for generator in found if generator is not None]
+
+
 def _pool() -> nn.Module:
     return nn.MaxPool2d(2, ceil_mode=True)  # a single row or column stays one
 

@@ -34,8 +34,8 @@ from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.features import FeatureMap
+from gpate.recording import Recorded
 from gpate.streams import Streams
-from gpate.student.recording import Recorded
 from gpate.student.student import ReleasedTensor, Student
 
 
@@ -155,18 +155,19 @@ def match(
         ).sum()
         loss.backward()
 
-    gradients = Recorded(differentiate, device)
     student.network.train(not student.finished)
-    for step in range(settings.steps):
-        for group in student.optimiser.param_groups:
-            group["lr"] = settings.rate(step)
-        z.copy_(student.latents(len(z), streams.torch("match latents", round_, step, device=device)))
-        if own:
-            own.remember(step)
-        gradients()
-        student.optimiser.step()
-        average.update()
-        on_step(step + 1)
+    with Recorded(differentiate, device) as gradients:
+        for step in range(settings.steps):
+            for group in student.optimiser.param_groups:
+                group["lr"] = settings.rate(step)
+            z.copy_(student.latents(len(z), streams.torch("match latents", round_, step, device=device)))
+            if own:
+                own.remember(step)
+            gradients()
+            student.optimiser.step()
+            average.update()
+            on_step(step + 1)
+        student.optimiser.zero_grad(set_to_none=True)
     average.apply()
 
 

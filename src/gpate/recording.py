@@ -1,12 +1,15 @@
 """A computation that is done again and again, recorded once on a GPU.
 
-One step of a student is hundreds of kernels of some microseconds each: a processor takes longer to ask for them than a GPU
-to run them. So after a few calls what a call asks for is recorded as a CUDA graph, and from then on asked for at once.
+One step of a student, or of a classifier that judges it, is hundreds of kernels of some microseconds each: a processor takes
+longer to ask for them than a GPU to run them. So after a few calls what a call asks for is recorded as a CUDA graph, and from
+then on asked for at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
 
 import torch
 
@@ -21,13 +24,19 @@ class Recorded:
     when it is recorded. Gradients that it makes are overwritten by the next call, and not added up, if it begins by setting them
     to None.
 
+    A recording keeps the memory of all that it computes on the way. As a context manager it gives it back in the end, so that
+    one recording after the other takes no more than one; what should stay must not be held by the function's results.
+
     Args:
         function: what to do.
         device: where it computes. Anywhere but on a GPU it is simply called.
+        generators: those on the device that it draws from. Each call draws what comes next, recorded or not.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
-        self._function, self._device = function, device
+    def __init__(
+        self, function: Callable[[], None], device: torch.device, *, generators: Sequence[torch.Generator] = ()
+    ) -> None:
+        self._function, self._device, self._generators = function, device, generators
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -41,9 +50,23 @@ class Recorded:
         else:
             if self._graph is None:
                 self._graph = torch.cuda.CUDAGraph()
+                for generator in self._generators:
+                    self._graph.register_generator_state(generator)
                 with torch.cuda.graph(self._graph):  # records, and does nothing yet
                     self._function()
             self._graph.replay()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._graph is not None:
+            torch.cuda.synchronize(self._device)
+            self._graph.reset()
+            self._graph = None
+            torch.cuda.empty_cache()
 
     def _beside(self) -> None:
         """A plain call, on a stream of its own as the recording will be: autograd remembers on which stream a gradient is due."""
