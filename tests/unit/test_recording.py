@@ -56,7 +56,7 @@ def test_every_generator_goes_on_as_if_nothing_were_recorded(device: str) -> Non
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records")
 def test_one_recording_after_the_other_takes_the_memory_of_one() -> None:
     """A hundred megabytes on the way, five times."""
-    total, held = torch.zeros((), device="cuda"), []
+    total, held = torch.zeros((), dtype=torch.float64, device="cuda"), []
 
     def large() -> None:
         total.add_(torch.ones(25_000_000, device="cuda").cumsum(0)[-1])
