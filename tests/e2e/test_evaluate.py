@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from gpate.boundary import FastNoise
+from gpate.datasets import dataset, load
 from gpate.evaluation import read_evaluations
 from gpate.release import Release
 from tests.command import gpate
@@ -75,7 +77,19 @@ def test_a_file_of_synthetic_records_and_a_copy_of_the_training_records(
     told = capsys.readouterr().out
     assert "nothing is known about its privacy" in told
     assert "MEMORISED" not in told
-    assert gpate("evaluate", files / "train.csv", *options) == 0
+    assert gpate("evaluate", files / "train.csv", *options) == 1
+    assert "MEMORISED" in capsys.readouterr().out
+    assert gpate("evaluate", files / "train.csv", *options, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["kind"] == "table"
+
+
+def test_images_that_are_copies_are_told_and_caught(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits, others = load("digits"), load("digits", "test")
+    for name, part, n in (("train", digits, 200), ("copies", digits, 200), ("test", others, 100)):
+        np.savez(tmp_path / f"{name}.npz", images=part.images[:n], labels=part.labels[:n])
+    real = ("--train", tmp_path / "train.npz", "--test", tmp_path / "test.npz", "--no-cache")
+    schema = dataset("digits").schema_path
+    assert gpate("evaluate", tmp_path / "copies.npz", "--schema", schema, *real, "--quick") == 1
     assert "MEMORISED" in capsys.readouterr().out
 
 
@@ -168,7 +182,7 @@ def test_copies_that_claim_a_small_epsilon_are_refuted_in_red(
 
     monkeypatch.setattr(Release, "sample", copying)
     records = tmp_path / "records.jsonl"
-    assert gpate("evaluate", files / "release", *real(files), "--quick", "--attack", "-o", records) == 0
+    assert gpate("evaluate", files / "release", *real(files), "--quick", "--attack", "-o", records) == 1
     told = capsys.readouterr().out
     assert "CLAIM REFUTED" in told
     assert "claimed 1: do not release" in told

@@ -238,6 +238,25 @@ def test_kill_9_and_resume_pays_at_most_one_answer_more(tmp_path: Path) -> None:
     assert whole.privacy.spend > 0
 
 
+@pytest.mark.parametrize("dies", ["gpate.boundary.Gate.create", "gpate.methods.run.RunFolder.save_plan"])
+def test_kill_9_before_the_plan_has_cost_nothing_and_says_so(dies: str, tmp_path: Path) -> None:
+    """Whatever has a plan has a ledger too, and can be resumed."""
+    child = f"""
+import os
+from unittest import mock
+from gpate import GPATE
+from tests.methods.small import FAST, IMAGES, images
+with mock.patch({dies!r}, lambda *_, **__: os.kill(os.getpid(), 9)):
+    GPATE(epsilon=2.0, recipe="paper-mnist-eps1", settings=FAST).fit(*images(), schema=IMAGES, out={str(tmp_path / "run")!r})
+"""
+    killed = subprocess.run([sys.executable, "-c", child], cwd=Path(__file__).parents[2], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(RunFolderError, match="before anything was spent"):
+        GPATE.resume(tmp_path / "run", *images())
+    ledger = tmp_path / "run" / "release" / "ledger.jsonl"
+    assert not ledger.exists() or read_ledger(ledger).spend == 0
+
+
 def test_resuming_with_other_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         fitted("image", tmp_path / "run", stop=lambda: True)

@@ -14,14 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gpate.cli.fit import _pair
-from gpate.cli.output import console, errors, print_json
+from gpate.cli.output import CAUGHT, console, errors, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
     from gpate.audit import Audit, Case, NoiseCheck, OneRun, RecipeGame, VotingGame
-
-CAUGHT = 1
-"""Exit code when the claim is refuted."""
 
 _SURE = 0.999
 """Confidence of the canaries' bound, so that it adds next to nothing to the risk of a false accusation."""

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gpate.cli.output import errors, print_json
+from gpate.cli.output import CAUGHT, errors, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def evaluate(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judges synthetic records against real ones. The scores are NOT private: keep them with the real records."""
+    """Judges synthetic records against real ones. The scores are NOT private: keep them with the real records.
+
+    Exit code 1 if the records must not be released: training records are repeated, or an attack refutes what is claimed.
+    """
     from gpate.cli.scores import show
     from gpate.datasets.files import cache_folder
     from gpate.evaluation import evaluate_records, evaluate_release
@@ -140,10 +143,11 @@ def evaluate(
         found.append_to(append)
     if as_json:
         print_json(found.to_json())
-        return
-    show(found)
-    if append is not None:
-        errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
+    else:
+        show(found)
+        if append is not None:
+            errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
+    raise typer.Exit(CAUGHT if found.must_not_leave else 0)
 
 
 def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None) -> Judged:

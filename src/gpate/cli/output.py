@@ -14,6 +14,9 @@ from rich.table import Table
 console = Console()
 errors = Console(stderr=True)
 
+CAUGHT = 1
+"""Exit code when a claim is refuted, or records must not be released."""
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):

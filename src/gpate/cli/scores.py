@@ -140,11 +140,10 @@ def _list(scores: Sequence[Score]) -> Table:
 
 
 def _verdict(found: Evaluation) -> None:
-    memorised = found.find("memorised")
-    if memorised is None or not memorised.values:
+    if found.memorised is None:
         return
     console.print()
-    if max(memorised.values) > 0:
+    if found.memorised:
         console.print(
             "[bold white on red] MEMORISED [/] Synthetic records are nearer to the training records than chance allows: "
             "do not release them.",

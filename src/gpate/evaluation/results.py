@@ -122,6 +122,18 @@ class Evaluation:
         claimed = self.privacy.get("epsilon")
         return self.membership is not None and claimed is not None and self.membership.refutes(float(claimed))
 
+    @property
+    def memorised(self) -> bool | None:
+        """Whether a synthetic set repeats training records; None if that was not looked at."""
+        told = (s for s in self.scores if (s.metric, s.source) == ("memorised", "synthetic"))
+        looked = [value for s in told for value in s.values]
+        return max(looked) > 0 if looked else None
+
+    @property
+    def must_not_leave(self) -> bool:
+        """Whether anything was found for which these records must not be released."""
+        return self.refuted or bool(self.memorised)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; means and deviations are written beside the values for those who read without gpate."""
         plain = dataclasses.asdict(self)

@@ -195,8 +195,8 @@ class GPATE:
             "noise": self.noise,
             "noise_seed": self.noise_seed,
         }
-        ranks.share(lambda: folder.save_plan(plan))
         with _gate(ranks, Gate.create, folder, budget, noise) as gate:
+            ranks.share(lambda: folder.save_plan(plan))  # after the ledger: what has a plan can be resumed
             self._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return self
 

@@ -94,9 +94,13 @@ class RunFolder:
         """The folder of an earlier run."""
         folder = cls(Path(path))
         if not (folder.private / "run.json").exists():
-            raise RunFolderError(
-                f"{folder.path} is not the folder of a run that can be resumed. Mend: give the folder that --out named."
+            begun = folder.private.is_dir() and folder.release.is_dir()
+            mend = (
+                "It was stopped before anything was spent. Mend: remove it and fit again."
+                if begun
+                else "Mend: give the folder that --out named."
             )
+            raise RunFolderError(f"{folder.path} is not the folder of a run that can be resumed. {mend}")
         return folder
 
     def room(self, name: str) -> RunFolder:

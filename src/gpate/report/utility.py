@@ -122,7 +122,6 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         return None
     found = own[-1]
     charts, parts = _charts(found), _parts(found)
-    memorised = any(max(s.values, default=0.0) > 0 for s in found.scores if s.metric == "memorised")
     metric, synthetic, real = _headline(found)
     against = f", against {number(round(real, 3))} with real ones" if real is not None else ""
     said = (
@@ -138,7 +137,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         charts=charts,
         parts=[part for group, part in parts.items() if group != "memorisation"],
         memorisation=parts.get("memorisation"),
-        memorised=memorised,
+        memorised=bool(found.memorised),
         facts=_facts(found),
         notes=[name(note, most=600) for note in found.notes],
         coverage=[

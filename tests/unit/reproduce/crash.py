@@ -29,6 +29,7 @@ CHANGES = (
 UNIT = Unit(fit=Fit(recipe="paper-mnist-eps1", dataset="digits", epsilon=10.0, changes=CHANGES), seed=0, quick=True)
 QUERIES, ITERATIONS, KILLED_AT = 12, 5, 3
 MOMENTS = {
+    "no ledger": "gpate.boundary.Gate.create",
     "no plan": "gpate.methods.run.RunFolder.save_plan",
     "middle of the fit": "",
     "fit done": "gpate.reproduce.tasks.free_memory",
