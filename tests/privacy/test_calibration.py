@@ -6,6 +6,7 @@ import dataclasses
 import math
 import statistics
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import assume, given
@@ -27,7 +28,7 @@ from gpate.accounting import (
     grid_for,
 )
 from gpate.accounting.gaussian import mu_for
-from gpate.accounting.search import largest_count, smallest
+from gpate.accounting.search import largest_count, smallest, smallest_below
 from gpate.errors import InvalidValue, NotComputable
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -326,3 +327,49 @@ def test_the_largest_count_is_exact(target: int) -> None:
 
 def test_the_largest_count_stops_at_its_limit() -> None:
     assert largest_count(lambda n: True, limit=1000) == 1000
+
+
+@given(st.floats(1e-9, 1e9), st.floats(0.2, 50.0), st.sampled_from([1e-2, 1e-6, 1e-12]), st.floats(1e-3, 1e3))
+def test_what_falls_below_a_bound_is_found_as_if_by_halves(
+    target: float, power: float, tolerance: float, start: float
+) -> None:
+    """A power law, which the search guesses at once, and the same with steps and a plateau, where its guesses are of no use."""
+
+    def smooth(x: float) -> float:
+        return math.exp(min(300.0, max(-300.0, power * math.log(target / x))))
+
+    def stepped(x: float) -> float:
+        return min(1.0, 1e-5 if x >= target else 3e-5 * (1 + round(math.log10(target / x))))
+
+    for value, bound in ((smooth, 1.0), (stepped, 1e-5), (lambda x: float(x < target), 1e-5)):
+        asked: list[float] = []
+
+        def told(x: float, value: Callable[[float], float] = value, asked: list[float] = asked) -> float:
+            asked.append(x)
+            return value(x)
+
+        found = smallest_below(told, bound, start=start, tolerance=tolerance)
+        assert found in asked
+        assert value(found) <= bound
+        assert found <= target * (1 + 2 * tolerance) * (1 + 1e-12)
+        assert len(asked) < 200
+
+
+def test_what_never_falls_and_what_always_has() -> None:
+    assert smallest_below(lambda x: 1.0, 1e-5) == math.inf
+    assert smallest_below(lambda x: 0.0, 1e-5) < 1e-15
+    assert smallest_below(lambda x: 1e-9, 1e-5, start=7.0) < 1e-15
+
+
+def test_few_questions_where_each_takes_long() -> None:
+    """The noise of a DP-GAN: privacy loss distributions take seconds each. By halves it takes ten of them."""
+    asked = 0
+    budget = Budget(epsilon=0.2, delta=1e-5)
+
+    def delta(noise: float) -> float:
+        nonlocal asked
+        asked += 1
+        return budget.delta_of([PoissonSampledGaussian(noise_multiplier=noise, sampling_probability=0.01, count=100)])
+
+    smallest_below(delta, budget.delta, start=2.0, tolerance=4e-3)
+    assert asked <= 7

@@ -61,21 +61,25 @@ class Budget:
 
     def allows(self, events: Iterable[Event] | Tally) -> bool:
         """Whether all these events together stay within the budget."""
+        return self.delta_of(events) <= self.delta
+
+    def delta_of(self, events: Iterable[Event] | Tally) -> float:
+        """The delta that these events amount to at the budget's epsilon; 1 where they take more than the pure part of it."""
         spent = tally(events)
         if math.isinf(self.epsilon):
-            return True
+            return 0.0
         if any(isinstance(event, NonPrivate) for event in spent):
-            return False
+            return 1.0
         accountant = self.accountant_for(spent)
         if accountant in (ACCOUNTANTS["gaussian"], ACCOUNTANTS["pld"]):
             pure = {event: count for event, count in spent.items() if event.pure_epsilon is not None}
             used = math.fsum(count * event.pure_epsilon for event, count in pure.items() if event.pure_epsilon)
             if used > self.pure * (1 + _ROUNDING):
-                return False
+                return 1.0
             spent = {event: count for event, count in spent.items() if event not in pure}
             if self.pure:
                 spent[Laplace(scale=1.0 / self.pure, grid=1.0)] = 1  # on whole counts: the worst that pure DP allows
-        return accountant.delta(spent, epsilon=self.epsilon) <= self.delta
+        return accountant.delta(spent, epsilon=self.epsilon)
 
     def spend(self, events: Iterable[Event] | Tally) -> float:
         """The epsilon that these events amount to, at the budget's delta."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget, merged
 from gpate.accounting.events import Event
-from gpate.accounting.search import smallest
+from gpate.accounting.search import smallest_below
 from gpate.errors import InvalidValue, NotComputable
 
 
@@ -43,8 +43,11 @@ def calibrate(
     if math.isinf(budget.epsilon):
         raise InvalidValue("epsilon", budget.epsilon, "finite to calibrate noise for it")
     before = tally(after)
-    factor = smallest(
-        lambda f: budget.allows(merged(before, tally([e.scaled(f) for e in plan]))), start=start, tolerance=tolerance
+    factor = smallest_below(
+        lambda f: budget.delta_of(merged(before, tally([e.scaled(f) for e in plan]))),
+        budget.delta,
+        start=start,
+        tolerance=tolerance,
     )
     if math.isinf(factor):
         raise NotComputable(

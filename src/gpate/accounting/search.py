@@ -1,4 +1,4 @@
-"""One search for all of accounting: the smallest positive number for which a monotone condition holds."""
+"""The searches of accounting: the smallest positive number for which a monotone condition holds, and its kin."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 _LEAST = 1e-18
 """Anything smaller is as good as zero."""
+
+_STRIDE, _FAR = 1.1, 16.0
+"""Factors between the start and the next questions, at first and at most: the start is often near."""
 
 
 def smallest(
@@ -34,6 +37,49 @@ def smallest(
             high = middle
         else:
             low = middle
+    return high
+
+
+def smallest_below(
+    value: Callable[[float], float], bound: float, *, start: float = 1.0, limit: float = 1e12, tolerance: float = 1e-12
+) -> float:
+    """The smallest x > 0 with value(x) <= bound, for a value that falls. As `smallest`, with fewer questions where each takes long.
+
+    How far value and bound are apart says where to ask next: on the line through both ends of the interval, on logarithmic
+    scales, and a little beyond, so that the interval closes from both sides. Every third question halves it, whatever the value is like.
+    """
+
+    def above(x: float) -> float:
+        found = value(x)
+        return math.log(found / bound) if found > 0 else -math.inf
+
+    stride, at = _STRIDE, above(start)
+    low = high = start
+    at_low = at_high = at
+    while at <= 0 and low > _LEAST:
+        high, at_high = low, at
+        low = max(low / stride, _LEAST)
+        at = at_low = above(low)
+        stride = min(stride**2, _FAR)
+    while at > 0 and at_high > 0:
+        if high >= limit:
+            return math.inf
+        low, at_low = high, at_high
+        high = min(high * stride, limit)
+        at = at_high = above(high)
+        stride = min(stride**2, _FAR)
+    turn = 0
+    while high - low > tolerance * high and at_low > 0:
+        turn += 1
+        share = at_low / (at_low - at_high) if turn % 3 and math.isfinite(at_high) else 0.5
+        x = low * (high / low) ** share
+        x += 0.4 * tolerance * x * (1 if high - x > x - low else -1)
+        x = min(max(x, low + tolerance * high / 8), high - tolerance * high / 8)
+        at = above(x)
+        if at <= 0:
+            high, at_high = x, at
+        else:
+            low, at_low = x, at
     return high
 
 
