@@ -29,7 +29,7 @@ class Recorded:
 
     Args:
         function: what to do.
-        device: where it computes. Anywhere but on a GPU it is simply called.
+        device: where it computes. Anywhere but on torch's current GPU it is simply called: others record on the wrong one.
         generators: those on the device that it draws from. Each call draws what comes next, recorded or not.
     """
 
@@ -37,13 +37,15 @@ class Recorded:
         self, function: Callable[[], None], device: torch.device, *, generators: Sequence[torch.Generator] = ()
     ) -> None:
         self._function, self._device, self._generators = function, device, generators
+        self._recordable = device.type == "cuda" and device.index in (None, torch.cuda.current_device())
         self._calls = 0
+        self._side: torch.cuda.Stream | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         """Once more."""
         self._calls += 1
-        if self._device.type != "cuda":
+        if not self._recordable:
             self._function()
         elif self._calls <= _WARM_UP:
             self._beside()
@@ -70,7 +72,9 @@ class Recorded:
 
     def _beside(self) -> None:
         """A plain call, on a stream of its own as the recording will be: autograd remembers on which stream a gradient is due."""
-        main, side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+        if self._side is None:
+            self._side = torch.cuda.Stream(self._device)
+        main, side = torch.cuda.current_stream(self._device), self._side
         side.wait_stream(main)
         with torch.cuda.stream(side):
             self._function()

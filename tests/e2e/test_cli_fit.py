@@ -265,11 +265,14 @@ def test_a_full_disk_is_named_and_the_run_can_go_on(
     assert gpate("verify", run / "release", "--for-release") == 0
 
 
-def test_a_disk_too_full_to_begin_leaves_nothing(sources: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [0, 100, 300])
+def test_a_disk_too_full_to_begin_leaves_nothing(sources: Path, tmp_path: Path, room: int) -> None:
+    """No room for the ledger's heading, for half of it, for it but not for the plan."""
     arguments = [sources / "table.csv", "--schema", sources / "table.yaml", "--out", tmp_path / "run", *options()]
-    done = full_disk(200, "fit", *arguments)
+    done = full_disk(room, "fit", *arguments)
     assert done.returncode == 2, done.stderr
     assert "RunFolderError" in done.stderr
+    assert "nothing was spent" in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 

@@ -255,6 +255,32 @@ with mock.patch({dies!r}, lambda *_, **__: os.kill(os.getpid(), 9)):
         GPATE.resume(tmp_path / "run", *images())
     ledger = tmp_path / "run" / "release" / "ledger.jsonl"
     assert not ledger.exists() or read_ledger(ledger).spend == 0
+    assert fitted("image", tmp_path / "run").privacy.spend > 0, "the same command takes its place"
+
+
+def test_a_lost_plan_beside_a_spent_budget_is_not_called_nothing_spent(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fitted("image", tmp_path / "run", stop=lambda: True)
+    (tmp_path / "run" / "private" / "run.json").unlink()
+    with pytest.raises(RunFolderError, match="stays spent"):
+        GPATE.resume(tmp_path / "run", *images())
+    with pytest.raises(RunFolderError, match="exists already"):
+        fitted("image", tmp_path / "run")
+    for kept in (tmp_path / "run" / "private").iterdir():
+        kept.unlink()
+    with pytest.raises(RunFolderError, match="stays spent"):
+        GPATE.resume(tmp_path / "run", *images())
+    with pytest.raises(RunFolderError, match="exists already"):
+        fitted("image", tmp_path / "run")
+    assert read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").spend > 0
+
+
+def test_folders_that_only_look_unborn_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run" / "private").mkdir(parents=True)
+    (tmp_path / "run" / "private" / "notes").write_text("mine")
+    with pytest.raises(RunFolderError, match="exists already"):
+        fitted("image", tmp_path / "run")
+    assert (tmp_path / "run" / "private" / "notes").read_text() == "mine"
 
 
 def test_resuming_with_other_records_is_refused(tmp_path: Path) -> None:

@@ -27,6 +27,16 @@ def test_each_call_goes_on_from_the_last(device: str) -> None:
     assert total.tolist() == [45.0] * 3
 
 
+def test_another_gpu_than_the_current_one_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording would be made on the current one, and be empty."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    calls: list[int] = []
+    recorded = Recorded(lambda: calls.append(1), torch.device("cuda:1"))
+    for _ in range(6):
+        recorded()
+    assert len(calls) == 6
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_generator_goes_on_as_if_nothing_were_recorded(device: str) -> None:
     """Two generators, asked for different amounts; one is moved on between two calls."""

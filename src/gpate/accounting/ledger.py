@@ -217,13 +217,17 @@ class Ledger:
                 "ledger", str(path), "a new file", "Mend: resume that run, or choose another folder."
             ) from problem
         ledger = cls(header, path=path, descriptor=descriptor)
-        ledger._lock()
-        ledger._write(ledger._header_content())
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            ledger._lock()
+            ledger._write(ledger._header_content())
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     @classmethod

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ import torch
 from gpate.accounting import Budget
 from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
 from gpate.datasets import DATASETS
-from gpate.errors import GpateError, InvalidValue, LedgerMismatch
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed
 from gpate.methods import recipes
 from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
 from gpate.methods.material import schema_for, source_of
@@ -195,8 +196,7 @@ class GPATE:
             "noise": self.noise,
             "noise_seed": self.noise_seed,
         }
-        with _gate(ranks, Gate.create, folder, budget, noise) as gate:
-            ranks.share(lambda: folder.save_plan(plan))  # after the ledger: what has a plan can be resumed
+        with _gate(ranks, partial(_begun, folder, plan), folder, budget, noise) as gate:
             self._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return self
 
@@ -398,6 +398,24 @@ def _unfinished(run: str | os.PathLike[str]) -> RunFolder:
 def _shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
     """The folder that rank 0 makes or opens; other ranks keep their checkpoints at the same path where they are."""
     return RunFolder(Path(ranks.share(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
+
+
+def _begun(folder: RunFolder, plan: Mapping[str, Any], ledger: Path, budget: Budget, noise: Noise) -> Gate:
+    """The gate of a new run. The ledger comes before the plan: what has a plan can be resumed. If either cannot be written,
+    nothing is left behind.
+    """
+    gate: Gate | None = None
+    try:
+        gate = Gate.create(ledger, budget, noise)
+        folder.save_plan(plan)
+    except (LedgerWriteFailed, RunFolderError, OSError) as problem:
+        if gate is not None:
+            gate.close()
+        folder.discard()
+        raise RunFolderError(
+            f"{folder.path} could not be written; nothing was spent. Mend: make room, or choose another --out, and fit again."
+        ) from problem
+    return gate
 
 
 def _gate(

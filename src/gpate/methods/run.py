@@ -13,6 +13,7 @@ stays paid. Answers that a checkpoint has taken in are dropped once the journal 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ from gpate.accounting import Receipt
 from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
 from gpate.errors import GpateError, InvalidValue
 
+_PLAN = "run.json"
 _JOURNAL = "answers.jsonl"
 WARM_START = "warm-start.safetensors"
 """Checkpoint of what comes before the first iteration."""
@@ -77,8 +79,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """A new folder; one that holds anything already is refused."""
+        """A new folder; one that holds anything already is refused, but for what is left of a run that had not begun."""
         folder = cls(Path(path))
+        if folder.unborn:
+            folder.discard()
         if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
             raise RunFolderError(
                 f"{folder.path} exists already. Mend: choose another --out, or `gpate fit --resume {folder.path}`."
@@ -93,15 +97,35 @@ class RunFolder:
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
         """The folder of an earlier run."""
         folder = cls(Path(path))
-        if not (folder.private / "run.json").exists():
-            begun = folder.private.is_dir() and folder.release.is_dir()
+        if (folder.private / _PLAN).exists():
+            return folder
+        if folder.unborn:
+            mend = f"It ended before anything was spent. Mend: `gpate fit ... --out {folder.path}` begins again there."
+        elif folder.ledger.exists():
             mend = (
-                "It was stopped before anything was spent. Mend: remove it and fit again."
-                if begun
-                else "Mend: give the folder that --out named."
+                f"Its plan, private/{_PLAN}, is missing, and what its ledger says was spent stays spent. Mend: restore the plan; a new "
+                "run on the same records adds to that."
             )
-            raise RunFolderError(f"{folder.path} is not the folder of a run that can be resumed. {mend}")
-        return folder
+        else:
+            mend = "Mend: give the folder that --out named."
+        raise RunFolderError(f"{folder.path} is not the folder of a run that can be resumed. {mend}")
+
+    @property
+    def unborn(self) -> bool:
+        """Whether a run ended here before it had a plan: its ledger has nothing but a heading, so nothing was spent."""
+        if not self.private.is_dir():
+            return False
+        allowed = {self.private, self.release, self.ledger, self._temporary(_PLAN)}
+        if not allowed.issuperset(self.path.rglob("*")):
+            return False
+        return not self.ledger.exists() or self.ledger.read_bytes().count(b"\n") < 2
+
+    def discard(self) -> None:
+        """Removes all of it: of a run that could not begin."""
+        for half in (self.private, self.release):
+            shutil.rmtree(half, ignore_errors=True)
+        with contextlib.suppress(OSError):  # somebody else's file is in it
+            self.path.rmdir()
 
     def room(self, name: str) -> RunFolder:
         """The same run with a place of its own in private/, for a part that keeps its own checkpoint and journal."""
@@ -124,17 +148,11 @@ class RunFolder:
 
     def save_plan(self, plan: Mapping[str, Any]) -> None:
         """What the run is; written once, before anything is spent."""
-        try:
-            self.write_json("run.json", plan)
-        except RunFolderError:  # nothing was spent, and nothing could be resumed
-            for half in (self.private, self.release):
-                shutil.rmtree(half)
-            self.path.rmdir()
-            raise
+        self.write_json(_PLAN, plan)
 
     def plan(self) -> dict[str, Any]:
         """What the run is."""
-        return self.read_json("run.json")
+        return self.read_json(_PLAN)
 
     def record(self, answer: Answer) -> None:
         """Adds an answer to the journal, on disk before it is used."""
@@ -229,14 +247,17 @@ class RunFolder:
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
         """A small file of private/, written all or nothing."""
-        path = self.private / name
-        temporary = path.with_suffix(".tmp")
+        temporary = self._temporary(name)
         with _named(name):
             with temporary.open("w") as out:
                 out.write(json.dumps(data, indent=2))
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, self.private / name)
+            _sync(self.private)
+
+    def _temporary(self, name: str) -> Path:
+        return (self.private / name).with_suffix(".tmp")
 
 
 class Answers:
@@ -307,6 +328,15 @@ def _named(what: str, mend: str = "make room, then `gpate fit --resume`") -> Ite
     except (OSError, SafetensorError) as problem:
         reason = getattr(problem, "strerror", None) or "no room, or another fault of the disk"
         raise RunFolderError(f"{what} could not be written ({reason}). Mend: {mend}.") from problem
+
+
+def _sync(folder: Path) -> None:
+    """Brings the names in a folder to disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def key_from(text: str) -> bytes:

@@ -110,8 +110,7 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
     began = time.perf_counter()
     if resumed:
         model = GPATE.resume(run_folder, on_progress=progress, on_warning=warn, stop=listeners.stop)
-    else:
-        shutil.rmtree(run_folder, ignore_errors=True)  # killed before anything was planned, so nothing was spent
+    else:  # new, or killed before anything was planned, so that nothing was spent
         model = GPATE(
             epsilon=1.0 if fit.epsilon == float("inf") else fit.epsilon,  # a recipe without privacy says so itself
             delta=fit.delta,
