@@ -17,6 +17,7 @@ the two bounds of a number.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,12 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     most = min(len(b), len(c))
     b_cut, c_cut = _some(b, most, rng), _some(c, most, rng)
     distinct = _distinct(_some(a, MOST_DISTINCT, rng))
+    reason = ""
     if len(distinct) < LEAST:
         reason = f"not computable, because there are fewer than {LEAST} distinct synthetic records"
+    elif _same_records(b, c):
+        reason = "not computable, because test and training records are the same: give test records that were held out"
+    if reason:
         return {**out, **dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)}
     queries = _some(distinct, QUERIES, rng)
     fresh = float(np.median(nearest(_some(c, QUERIES, rng), b)))
@@ -67,6 +72,11 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     by_copies = _beyond_chance(only_train, only_test, least=0.002 * len(distinct))
     out["memorised"] = float(by_distance or by_copies)
     return out
+
+
+def _same_records(a: Floats, b: Floats) -> bool:
+    """Whether two sets hold the same records equally often, in whatever order."""
+    return len(a) == len(b) and Counter(row.tobytes() for row in a) == Counter(row.tobytes() for row in b)
 
 
 def _beyond_chance(more: int, less: int, *, least: float) -> bool:

@@ -76,6 +76,16 @@ def test_fresh_records_are_not_flagged(seed: int) -> None:
     assert not any(note.startswith("MEMORISED") for note in notes)
 
 
+def test_tested_on_the_training_records_nothing_can_be_said() -> None:
+    """Copies are then as near to the one as to the other: no all-clear."""
+    for test in (TRAIN, TRAIN.iloc[::-1].reset_index(drop=True)):
+        found, _ = scores(lambda _: TRAIN, test=test)
+        assert "held out" in str(found["memorised", "", "synthetic"].reason)
+        assert found["exact copies", "", "synthetic"].mean == 1.0
+    found, _ = scores(lambda _: TRAIN, test=pd.concat([TRAIN.iloc[:-1], TEST.iloc[:1]], ignore_index=True))
+    assert found["memorised", "", "synthetic"].values
+
+
 def test_a_few_leaked_records_among_fresh_ones_are_flagged() -> None:
     train, test = people(4000, 1), people(4000, 2)
     leaky = pd.concat([people(3800, 3), train.iloc[:200]], ignore_index=True)
