@@ -27,7 +27,10 @@ app = typer.Typer(no_args_is_help=True, help="The paper's tables beside ours: li
 RESULTS = Path("benchmarks/results/reproduce.jsonl")
 
 TableName = Annotated[str, typer.Argument(help="A table's id, or all. `gpate reproduce list` names them.")]
-Pattern = Annotated[str | None, typer.Option("--cell", help="Only cells whose id fits, e.g. '*/mnist/*'.")]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option("--cell", help="Only cells whose id fits, e.g. '*/mnist/*'; several are taken in their order."),
+]
 Results = Annotated[Path, typer.Option("--results", help="The results file, a JSON object a line.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Try-outs: kept apart from results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,7 +39,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("list")
 def list_(
     table: Annotated[str | None, typer.Argument(help="A table's id: lists its cells. Without it: the tables.")] = None,
-    cell: Pattern = None,
+    cell: Patterns = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -47,7 +50,7 @@ def list_(
     from gpate.reproduce.paper import TABLES
 
     records = Records(store.read(results))
-    if table is None and cell is None:
+    if table is None and not cell:
         rows = [_counted(name, records) for name in TABLES]
         if as_json:
             print_json({"tables": rows})
@@ -59,7 +62,7 @@ def list_(
         console.print(shown, highlight=False)
         console.print("[dim]`gpate reproduce list TABLE` lists its cells.[/]", highlight=False)
         return
-    cells = select(table or "all", cell)
+    cells = select(table or "all", *cell or ())
     states = [(c, kind, records.figures(c, kind)) for c in cells for kind in KINDS if c.fit(kind) is not None]
     if as_json:
         print_json({"cells": [_as_json(c, kind, figures) for c, kind, figures in states]})
@@ -75,7 +78,7 @@ def list_(
 @app.command("run")
 def run(
     table: TableName,
-    cell: Pattern = None,
+    cell: Patterns = None,
     only: Annotated[str | None, typer.Option(help="published or default: one of the two kinds.")] = None,
     seeds: Annotated[int, typer.Option(help="How many fits of each kind: seeds 0, 1, ...")] = 3,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -102,7 +105,7 @@ def run(
         if not kinds:
             raise InvalidValue("--only", only, f"one of {', '.join(KINDS)}")
     chosen_device(device)
-    units = units_of(select(table, cell), kinds=kinds, seeds=seeds, quick=quick)
+    units = units_of(select(table, *cell or ()), kinds=kinds, seeds=seeds, quick=quick)
     place = Place(
         results=results,
         work=work or results.with_name(f"{results.stem}-work"),
@@ -150,7 +153,7 @@ def run(
 @app.command("show")
 def show(
     table: Annotated[str, typer.Argument(help="A table's id, or all.")] = "all",
-    cell: Pattern = None,
+    cell: Patterns = None,
     results: Results = RESULTS,
     quick: Quick = False,
     write: Annotated[Path | None, typer.Option(help="Also write results.md and its plots into this folder.")] = None,
@@ -165,7 +168,7 @@ def show(
     if not results.exists():
         raise InvalidValue("--results", str(results), "a file of results", "`gpate reproduce run` makes one.")
     records = Records(store.read(results), quick=quick)
-    cells = select(table, cell)
+    cells = select(table, *cell or ())
     if as_json:
         found = [(c, kind, records.figures(c, kind)) for c in cells for kind in KINDS if c.fit(kind) is not None]
         print_json({"cells": [_as_json(*item) for item in found]})

@@ -302,18 +302,21 @@ def cells_of(table: PaperTable) -> Iterator[Cell]:
 CELLS: tuple[Cell, ...] = tuple(cell for table in TABLES.values() for cell in cells_of(table))
 
 
-def select(table: str = "all", pattern: str | None = None) -> tuple[Cell, ...]:
-    """The cells of a table, or of all, whose id fits a pattern such as `*/mnist/*`."""
+def select(table: str = "all", *patterns: str) -> tuple[Cell, ...]:
+    """The cells of a table, or of all; with patterns such as `*/mnist/*` those whose id fits one, in the patterns' order."""
     if table != "all" and table not in TABLES:
         raise InvalidValue("table", table, f"all, {', '.join(TABLES)}")
-    chosen = tuple(
-        cell
-        for cell in CELLS
-        if table in ("all", cell.table) and (pattern is None or fnmatchcase(cell.id, pattern) or cell.id == pattern)
-    )
-    if not chosen:
-        raise InvalidValue("--cell", pattern, "a pattern that a cell's id fits", "`gpate reproduce list` shows them.")
-    return chosen
+    cells = [cell for cell in CELLS if table in ("all", cell.table)]
+    if not patterns:
+        return tuple(cells)
+    chosen: dict[str, Cell] = {}
+    for pattern in patterns:
+        fitting = [cell for cell in cells if fnmatchcase(cell.id, pattern) or cell.id == pattern]
+        if not fitting:
+            mend = "`gpate reproduce list` shows them."
+            raise InvalidValue("--cell", pattern, "a pattern that a cell's id fits", mend)
+        chosen |= {cell.id: cell for cell in fitting if cell.id not in chosen}
+    return tuple(chosen.values())
 
 
 def unavailable(fit: Fit) -> str | None:

@@ -86,6 +86,16 @@ def test_ablations_change_one_setting_of_the_recipe() -> None:
         assert changed.accountant == "rdp-paper"
 
 
+def test_several_patterns_are_taken_in_their_order_and_each_must_fit() -> None:
+    late, early = "table1c/g-pate/mnist/eps10", "table1c/g-pate/mnist/eps1"
+    assert [cell.id for cell in select("all", late, early)] == [late, early]
+    several = [cell.id for cell in select("table1c", late, "*/mnist/*", late)]
+    assert several[0] == late
+    assert sorted(several) == sorted(cell.id for cell in select("table1c", "*/mnist/*"))
+    with pytest.raises(InvalidValue, match="table2/nothing"):
+        select("all", late, "table2/nothing")
+
+
 def test_cells_that_ask_for_the_same_fit_share_it() -> None:
     credit = units_of([*select("table1a", "*g-pate*"), *select("table5", "*g-pate*"), *select("table6")], seeds=2)
     assert sorted(unit.id for unit in credit) == [
