@@ -333,7 +333,7 @@ def test_the_largest_count_stops_at_its_limit() -> None:
 def test_what_falls_below_a_bound_is_found_as_if_by_halves(
     target: float, power: float, tolerance: float, start: float
 ) -> None:
-    """A power law, which the search guesses at once, and the same with steps and a plateau, where its guesses are of no use."""
+    """A power law, which the search guesses at once; steps, a plateau, and what is no number, where guesses are of no use."""
 
     def smooth(x: float) -> float:
         return math.exp(min(300.0, max(-300.0, power * math.log(target / x))))
@@ -341,7 +341,10 @@ def test_what_falls_below_a_bound_is_found_as_if_by_halves(
     def stepped(x: float) -> float:
         return min(1.0, 1e-5 if x >= target else 3e-5 * (1 + round(math.log10(target / x))))
 
-    for value, bound in ((smooth, 1.0), (stepped, 1e-5), (lambda x: float(x < target), 1e-5)):
+    def broken(x: float) -> float:
+        return 0.0 if x >= target else math.nan if x < target / 2 else math.inf
+
+    for value, bound in ((smooth, 1.0), (stepped, 1e-5), (lambda x: float(x < target), 1e-5), (broken, 1e-5)):
         asked: list[float] = []
 
         def told(x: float, value: Callable[[float], float] = value, asked: list[float] = asked) -> float:
@@ -356,7 +359,8 @@ def test_what_falls_below_a_bound_is_found_as_if_by_halves(
 
 
 def test_what_never_falls_and_what_always_has() -> None:
-    assert smallest_below(lambda x: 1.0, 1e-5) == math.inf
+    for never in (1.0, math.inf, math.nan):
+        assert smallest_below(lambda x, never=never: never, 1e-5) == math.inf  # type: ignore[misc]
     assert smallest_below(lambda x: 0.0, 1e-5) < 1e-15
     assert smallest_below(lambda x: 1e-9, 1e-5, start=7.0) < 1e-15
 

@@ -51,7 +51,11 @@ def smallest_below(
 
     def above(x: float) -> float:
         found = value(x)
-        return math.log(found / bound) if found > 0 else -math.inf
+        if found <= 0:
+            return -math.inf
+        return (
+            math.log(found / bound) if found < math.inf else math.inf
+        )  # and where there is no number, it is not below
 
     stride, at = _STRIDE, above(start)
     low = high = start
@@ -71,7 +75,7 @@ def smallest_below(
     turn = 0
     while high - low > tolerance * high and at_low > 0:
         turn += 1
-        share = at_low / (at_low - at_high) if turn % 3 and math.isfinite(at_high) else 0.5
+        share = at_low / (at_low - at_high) if turn % 3 and math.isfinite(at_low - at_high) else 0.5
         x = low * (high / low) ** share
         x += 0.4 * tolerance * x * (1 if high - x > x - low else -1)
         x = min(max(x, low + tolerance * high / 8), high - tolerance * high / 8)
