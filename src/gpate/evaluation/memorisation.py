@@ -30,7 +30,7 @@ Floats = NDArray[Any]
 QUERIES = 2_000
 MOST_DISTINCT = 50_000
 LEAST = 30
-"""Distinct synthetic records below which nothing can be said."""
+"""Distinct synthetic records below which nothing can be said about distances."""
 
 DIRECTIONS: dict[str, bool | None] = {
     "nearest neighbour ratio": None,
@@ -51,13 +51,17 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     most = min(len(b), len(c))
     b_cut, c_cut = _some(b, most, rng), _some(c, most, rng)
     distinct = _distinct(_some(a, MOST_DISTINCT, rng))
+    in_train, in_test = _members(distinct, b_cut), _members(distinct, c_cut)
+    only_train, only_test = int((in_train & ~in_test).sum()), int((in_test & ~in_train).sum())
+    by_copies = _beyond_chance(only_train, only_test, least=0.002 * len(distinct))
     reason = ""
     if len(distinct) < LEAST:
         reason = f"not computable, because there are fewer than {LEAST} distinct synthetic records"
     elif _same_records(b, c):
         reason = "not computable, because test and training records are the same: give test records that were held out"
     if reason:
-        return {**out, **dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)}
+        out |= dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)
+        return out | {"memorised": 1.0} if by_copies else out  # copies speak for themselves, however few
     queries = _some(distinct, QUERIES, rng)
     fresh = float(np.median(nearest(_some(c, QUERIES, rng), b)))
     found = float(np.median(nearest(_some(a, QUERIES, rng), b)))
@@ -66,10 +70,7 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     to_train, to_test = nearest(queries, b_cut), nearest(queries, c_cut)
     nearer, farther = int((to_train < to_test).sum()), int((to_train > to_test).sum())
     out["nearer to train"] = (nearer + (len(queries) - nearer - farther) / 2) / len(queries)
-    in_train, in_test = _members(distinct, b_cut), _members(distinct, c_cut)
-    only_train, only_test = int((in_train & ~in_test).sum()), int((in_test & ~in_train).sum())
     by_distance = _beyond_chance(nearer, farther, least=0.05 * len(queries))
-    by_copies = _beyond_chance(only_train, only_test, least=0.002 * len(distinct))
     out["memorised"] = float(by_distance or by_copies)
     return out
 

@@ -86,6 +86,17 @@ def test_tested_on_the_training_records_nothing_can_be_said() -> None:
     assert found["memorised", "", "synthetic"].values
 
 
+def test_a_handful_of_copies_is_flagged_and_a_handful_of_fresh_records_is_not() -> None:
+    """Too few to compare distances; but 25 of 25 in the training set, and in the test set none, are 5 standard deviations."""
+    handful = TRAIN.dropna().drop_duplicates().iloc[:25]
+    found, notes = scores(lambda _: pd.concat([handful] * 8, ignore_index=True))
+    assert found["memorised", "", "synthetic"].mean == 1.0
+    assert "distinct" in str(found["nearer to train", "", "synthetic"].reason)
+    assert notes[0].startswith("MEMORISED")
+    found, _ = scores(lambda _: pd.concat([people(25, 77)] * 8, ignore_index=True))
+    assert "distinct" in str(found["memorised", "", "synthetic"].reason)
+
+
 def test_a_few_leaked_records_among_fresh_ones_are_flagged() -> None:
     train, test = people(4000, 1), people(4000, 2)
     leaky = pd.concat([people(3800, 3), train.iloc[:200]], ignore_index=True)
