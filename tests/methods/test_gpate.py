@@ -18,12 +18,12 @@ import pytest
 import torch
 
 from gpate import GPATE
-from gpate.accounting import read_ledger
-from gpate.boundary import FastNoise
+from gpate.accounting import Budget, read_ledger
+from gpate.boundary import FastNoise, Gate
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
 from gpate.methods.gpate import NotFittedError
 from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import RunFolderError
+from gpate.methods.run import RunFolder, RunFolderError
 from gpate.methods.school import School
 from gpate.private.teachers import Ensemble
 from gpate.release import verify
@@ -273,6 +273,18 @@ def test_a_lost_plan_beside_a_spent_budget_is_not_called_nothing_spent(tmp_path:
     with pytest.raises(RunFolderError, match="exists already"):
         fitted("image", tmp_path / "run")
     assert read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").spend > 0
+
+
+def test_a_run_that_is_just_beginning_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
+    """It has a ledger, which it holds open, and no plan yet."""
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=1.0, delta=1e-5)):
+        with pytest.raises(RunFolderError, match="exists already"):
+            fitted("image", tmp_path / "run")
+        folder.discard()
+        assert read_ledger(folder.ledger).entries == ()
+    folder.discard()
+    assert not folder.path.exists()
 
 
 def test_folders_that_only_look_unborn_are_left_alone(tmp_path: Path) -> None:

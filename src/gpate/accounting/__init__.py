@@ -17,7 +17,7 @@ from gpate.accounting.events import (
     SmoothGaussian,
     StableHistogram,
 )
-from gpate.accounting.ledger import Header, Ledger, LedgerContents, Receipt, parse_ledger, read_ledger
+from gpate.accounting.ledger import Header, Ledger, LedgerContents, Receipt, never_used, parse_ledger, read_ledger
 
 __all__ = [
     "ACCOUNTANTS",
@@ -43,6 +43,7 @@ __all__ = [
     "accountant_named",
     "calibrate",
     "grid_for",
+    "never_used",
     "parse_ledger",
     "read_ledger",
     "tally",

@@ -30,6 +30,7 @@ from typing import Any, Self
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget
 from gpate.accounting.events import Event, event_from_json
+from gpate.disk import sync
 from gpate.errors import (
     InvalidValue,
     LedgerBusy,
@@ -131,6 +132,23 @@ def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) ->
     return parse_ledger(path.read_bytes(), source=str(path), head=head)
 
 
+def never_used(path: str | os.PathLike[str]) -> bool:
+    """Whether a ledger has no entry, and nobody has it open to write one. One that was never written was never used.
+
+    A torn line paid for nothing, so what counts is whole lines; the first is the header.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return file.read().count(b"\n") < 2
+
+
 def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> LedgerContents:
     """As `read_ledger`, of a file's bytes; `source` names it in errors."""
     whole = raw.rfind(b"\n") + 1
@@ -220,11 +238,7 @@ class Ledger:
         try:
             ledger._lock()
             ledger._write(ledger._header_content())
-            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(path.parent)
         except BaseException:
             ledger.close()
             raise

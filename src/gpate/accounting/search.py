@@ -53,9 +53,7 @@ def smallest_below(
         found = value(x)
         if found <= 0:
             return -math.inf
-        return (
-            math.log(found / bound) if found < math.inf else math.inf
-        )  # and where there is no number, it is not below
+        return math.log(found / bound) if found < math.inf else math.inf  # no number is above, too
 
     stride, at = _STRIDE, above(start)
     low = high = start

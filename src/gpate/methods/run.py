@@ -29,8 +29,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gpate.accounting import Receipt
+from gpate.accounting import Receipt, never_used
 from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
+from gpate.disk import sync
 from gpate.errors import GpateError, InvalidValue
 
 _PLAN = "run.json"
@@ -81,8 +82,7 @@ class RunFolder:
     def create(cls, path: str | os.PathLike[str]) -> RunFolder:
         """A new folder; one that holds anything already is refused, but for what is left of a run that had not begun."""
         folder = cls(Path(path))
-        if folder.unborn:
-            folder.discard()
+        folder.discard()
         if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
             raise RunFolderError(
                 f"{folder.path} exists already. Mend: choose another --out, or `gpate fit --resume {folder.path}`."
@@ -112,19 +112,19 @@ class RunFolder:
 
     @property
     def unborn(self) -> bool:
-        """Whether a run ended here before it had a plan: its ledger has nothing but a heading, so nothing was spent."""
+        """Whether a run ended here before it had a plan, so that nothing was spent; and no other is about to begin."""
         if not self.private.is_dir():
             return False
         allowed = {self.private, self.release, self.ledger, self._temporary(_PLAN)}
-        if not allowed.issuperset(self.path.rglob("*")):
-            return False
-        return not self.ledger.exists() or self.ledger.read_bytes().count(b"\n") < 2
+        return allowed.issuperset(self.path.rglob("*")) and never_used(self.ledger)
 
     def discard(self) -> None:
-        """Removes all of it: of a run that could not begin."""
+        """Removes what is left of a run that could not begin; anything else stays."""
+        if not self.unborn:
+            return
         for half in (self.private, self.release):
             shutil.rmtree(half, ignore_errors=True)
-        with contextlib.suppress(OSError):  # somebody else's file is in it
+        with contextlib.suppress(OSError):  # somebody put a file into it just now
             self.path.rmdir()
 
     def room(self, name: str) -> RunFolder:
@@ -254,7 +254,7 @@ class RunFolder:
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, self.private / name)
-            _sync(self.private)
+            sync(self.private)
 
     def _temporary(self, name: str) -> Path:
         return (self.private / name).with_suffix(".tmp")
@@ -328,15 +328,6 @@ def _named(what: str, mend: str = "make room, then `gpate fit --resume`") -> Ite
     except (OSError, SafetensorError) as problem:
         reason = getattr(problem, "strerror", None) or "no room, or another fault of the disk"
         raise RunFolderError(f"{what} could not be written ({reason}). Mend: {mend}.") from problem
-
-
-def _sync(folder: Path) -> None:
-    """Brings the names in a folder to disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def key_from(text: str) -> bytes:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpate.disk import sync
 from gpate.errors import ReleaseCorrupt, ReleaseNotFound, ReleaseWriteFailed, SchemaError
 from gpate.foreign import attempt
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -106,15 +107,6 @@ def write(folder: Path, name: str, content: bytes) -> None:
         raise ReleaseWriteFailed(
             f"{folder / name} could not be written ({problem.strerror}). Mend: make room, then finish the run again."
         ) from problem
-
-
-def sync(folder: Path) -> None:
-    """Brings the names in a folder to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def plain(value: Any) -> Any:
