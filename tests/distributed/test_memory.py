@@ -11,14 +11,14 @@ import pytest
 
 from tests.distributed.launch import ROOT, environment
 
-_ROOM = 20
-"""Megabytes beside what the program had before it began."""
+_ROOM = 28
+"""Megabytes beside what the program had before it began. A piece takes 16 of them; allocators differ from run to run."""
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: memory limits are its own")
 @pytest.mark.parametrize("compressed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_file_larger_than_the_memory_is_walked_through(tmp_path: Path, compressed: bool) -> None:
-    records, path = 1_280_000, tmp_path / "records.npz"
+    records, path = 1_800_000, tmp_path / "records.npz"
     pictures = np.random.default_rng(0).integers(0, 256, (records, 8, 8), dtype=np.uint8)
     labels = (np.arange(records) % 2).astype(np.uint8)
     (np.savez_compressed if compressed else np.savez)(path, images=pictures, labels=labels)
