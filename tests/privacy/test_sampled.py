@@ -57,6 +57,19 @@ def test_a_poisson_sample_holds_each_record_with_probability_q_by_itself(q: floa
     assert low <= pairs <= high
 
 
+@pytest.mark.parametrize("q", [2.0**-18, 2.0**-16 + 2.0**-18])
+def test_a_probability_finer_than_the_first_word_is_kept(q: float) -> None:
+    """Sixteen bits are compared first, and more where they tie: left out, or all let in, the sums below would be far off. Two-sided
+    at 1e-6.
+    """
+    draws, records, times = SecretDraws(KEY, "sample"), 200_000, 200
+    total = sum(len(draws.poisson(t, records, probability=q)) for t in range(times))
+    low, high = binom.ppf([5e-7, 1 - 5e-7], times * records, q)
+    assert low <= total <= high
+    for wrong in (math.floor(q * 2**16), math.ceil(q * 2**16)):
+        assert not low <= records * times * wrong / 2**16 <= high
+
+
 def test_every_party_is_drawn_equally_often() -> None:
     draws = SecretDraws(KEY, "discriminator")
     drawn = torch.stack([draws.choices(t, 7, 5) for t in range(2000)])

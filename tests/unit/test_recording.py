@@ -65,11 +65,11 @@ def test_every_generator_goes_on_as_if_nothing_were_recorded(device: str) -> Non
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records")
 def test_one_recording_after_the_other_takes_the_memory_of_one() -> None:
-    """A hundred megabytes on the way, five times."""
+    """A hundred megabytes on the way, five times. Whole numbers below 2^24, so that sums in single precision are exact."""
     total, held = torch.zeros((), dtype=torch.float64, device="cuda"), []
 
     def large() -> None:
-        total.add_(torch.ones(25_000_000, device="cuda").cumsum(0)[-1])
+        total.add_(torch.ones(5, 5_000_000, device="cuda").cumsum(1)[:, -1].sum(dtype=torch.float64))
 
     for _ in range(5):
         with Recorded(large, torch.device("cuda")) as recorded:

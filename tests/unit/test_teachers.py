@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpate.boundary.types import opened
 from gpate.errors import InvalidValue
+from gpate.private import products
 from gpate.private.networks import DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
 from gpate.private.products import Patches, activation, kernels
 from gpate.private.teachers import Ensemble, Placement, plan_placement
@@ -213,8 +214,18 @@ def test_patches_can_be_differentiated_twice() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [(7, 3, 4, 8, 8), (30, 11, 5, 14, 14), (3, 1, 2, 28, 28), (2, 5, 3, 6, 10)])
-@pytest.mark.parametrize("maps", [3, 42])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (7, 3, 4, 8, 8),
+        (30, 11, 5, 14, 14),
+        (3, 1, 2, 28, 28),
+        (2, 5, 3, 6, 10),
+        (1, 1, 256, 28, 28),
+        (1, 64, 40, 14, 14),
+    ],
+)
+@pytest.mark.parametrize("maps", [3, 42, 128])
 def test_convolutions_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...], maps: int) -> None:
     """Products of bfloat16 factors keep two to three decimals."""
     n, c = shape[:2]
@@ -230,6 +241,67 @@ def test_convolutions_on_the_gpu_equal_those_by_torch(shape: tuple[int, ...], ma
         (k.convolve_for_input(weight, g, x.shape, 5), slow_x.grad),
     ):
         assert (fast - exact).square().mean().sqrt() < 1e-2 * exact.square().mean().sqrt()
+
+
+class _ByTorch:
+    """What the kernels compute, by torch's own convolutions: a teacher after the other."""
+
+    @staticmethod
+    def convolve(weight: Tensor, x: Tensor, kernel: int) -> Tensor:
+        def one(w: Tensor, images: Tensor) -> Tensor:
+            out = F.conv2d(images.transpose(0, 1), w.view(len(w), -1, kernel, kernel), stride=2, padding=2)
+            return out.transpose(0, 1).flatten(1)
+
+        return torch.stack([one(w, images) for w, images in zip(weight, x, strict=True)])
+
+    @classmethod
+    def convolve_for_weight(cls, g: Tensor, x: Tensor, kernel: int) -> Tensor:
+        weight = x.new_zeros(len(x), g.shape[1], x.shape[1] * kernel**2)
+        return torch.func.vjp(lambda w: cls.convolve(w, x, kernel), weight)[1](g)[0]
+
+    @classmethod
+    def convolve_for_input(cls, weight: Tensor, g: Tensor, shape: torch.Size, kernel: int) -> Tensor:
+        return torch.func.vjp(lambda x: cls.convolve(weight, x, kernel), g.new_zeros(shape))[1](g)[0]
+
+
+def test_convolutions_by_kernels_can_be_differentiated_as_often_as_wished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel's derivative is made of the other two: held to finite differences with torch's convolutions in their place."""
+    monkeypatch.setattr(products, "kernels", lambda: _ByTorch)
+    monkeypatch.setattr(products, "has_kernels", lambda _: True)
+    stream = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 2, 50, dtype=torch.float64, generator=stream).requires_grad_()
+    x = torch.randn(2, 2, 1, 4, 4, dtype=torch.float64, generator=stream).requires_grad_()
+    assert torch.autograd.gradcheck(products.convolution, (weight, x))
+    assert torch.autograd.gradgradcheck(products.convolution, (weight, x))
+
+    def slope(w: Tensor, images: Tensor) -> Tensor:  # as in a gradient penalty: not linear in either
+        scores = products.convolution(w, images).square().sum()
+        return torch.autograd.grad(scores, images, create_graph=True)[0]
+
+    assert torch.autograd.gradgradcheck(slope, (weight, x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gradient_penalty_on_the_gpu_is_that_on_the_processor() -> None:
+    network = teacher_network("plain", kind="image", shape=(1, 8, 8), classes=3)
+    stream = torch.Generator().manual_seed(0)
+    start = {
+        name: torch.randn(5, *shape, generator=stream, dtype=torch.float64) * (deviation or 0.1)
+        for name, (shape, deviation) in network.shapes().items()
+    }
+    x, y = torch.rand(5, 1, 4, 64, generator=stream), F.one_hot(torch.arange(20).view(5, 1, 4) % 3, 3)
+    found = []
+    for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64)):
+        weights = {name: value.to(device, dtype).requires_grad_() for name, value in start.items()}
+        records = x.to(device, dtype).requires_grad_()
+        scores = network.logits(weights, records, y.to(device, dtype), twice=True)
+        (slope,) = torch.autograd.grad(scores.sum(), records, create_graph=True)
+        penalty = (slope.square().sum(3).sqrt() - 1).square().sum()
+        convolutions = [weights["conv0"], weights["conv1"]]
+        found.append([slope, *torch.autograd.grad(penalty, convolutions)])
+    for fast, exact in zip(*found, strict=True):
+        error = (fast.cpu().double() - exact).square().mean().sqrt()
+        assert error < 1e-2 * exact.square().mean().sqrt()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,6 +10,7 @@ two to each other.
 # ruff: noqa: N803, N806
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,6 +20,12 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 _JIT: Any = triton.jit  # untyped there
+
+_PROGRAMS = 256
+"""About as many keep a card busy."""
+
+_FEWEST = 8
+"""Steps of a program at least: what it adds up has to be written, and added up again."""
 
 
 @_JIT
@@ -79,19 +86,21 @@ def _for_weight(
     AT: tl.constexpr,
     K: tl.constexpr,
     KERNEL: tl.constexpr,
+    STEPS: tl.constexpr,
 ):
-    n = tl.program_id(0).to(tl.int64)
+    """Of one part of all positions."""
+    n, part = tl.program_id(0).to(tl.int64), tl.program_id(2)
     TAPS: tl.constexpr = C * KERNEL * KERNEL
     COUNT: tl.constexpr = B * (H // 2) * (W // 2)
     k, m = tl.program_id(1) * K + tl.arange(0, K), tl.arange(0, MAPS)
     total = tl.zeros((MAPS, K), dtype=tl.float32)
-    for start in range(0, COUNT, AT):
-        at = start + tl.arange(0, AT)
+    for step in range(STEPS):
+        at = (part * STEPS + step) * AT + tl.arange(0, AT)
         inside = (m < maps)[:, None] & (at < COUNT)[None, :]
         factor = tl.load(g + n * maps * COUNT + m[:, None] * COUNT + at[None, :], mask=inside, other=0.0)
         patches = _patches(x + n * C * B * H * W, k, at, C, B, H, W, KERNEL)
         total += tl.dot(factor, tl.trans(patches))
-    target = out + n * maps * TAPS + m[:, None] * TAPS + k[None, :]
+    target = out + (part * tl.num_programs(0) + n) * maps * TAPS + m[:, None] * TAPS + k[None, :]
     tl.store(target, total, mask=(m < maps)[:, None] & (k < TAPS)[None, :])
 
 
@@ -149,13 +158,15 @@ def convolve(weight: Tensor, x: Tensor, kernel: int) -> Tensor:
 
 
 def convolve_for_weight(g: Tensor, x: Tensor, kernel: int) -> Tensor:
-    """The weight's gradient, given the output's."""
+    """The weight's gradient, given the output's. Of few teachers, which would leave most of the card idle, positions are divided too."""
     n, c, b, h, w = x.shape
     maps, taps = g.shape[1], c * kernel * kernel
-    out = x.new_empty(n, maps, taps)
-    k = min(64, _padded(taps))
-    grid, warps = (n, triton.cdiv(taps, k)), 8 if k == 64 else 4
-    _for_weight[grid](
+    k, at = min(64, _padded(taps)), 32
+    tiles, steps = triton.cdiv(taps, k), triton.cdiv(b * (h // 2) * (w // 2), at)
+    each = triton.cdiv(steps, min(max(1, _PROGRAMS // (n * tiles)), triton.cdiv(steps, _FEWEST)))
+    parts = triton.cdiv(steps, each)
+    out = x.new_empty(parts, n, maps, taps)
+    _for_weight[n, tiles, parts](
         g,
         x,
         out,
@@ -165,21 +176,29 @@ def convolve_for_weight(g: Tensor, x: Tensor, kernel: int) -> Tensor:
         h,
         w,
         MAPS=_padded(maps),
-        AT=32,
+        AT=at,
         K=k,
         KERNEL=kernel,
-        num_warps=warps,
+        STEPS=each,
+        num_warps=8 if k == 64 else 4,
         num_stages=2,
     )
-    return out
+    return out[0] if parts == 1 else out.sum(0)
+
+
+@cache
+def _phases(device: torch.device) -> Tensor:
+    """Kernel rows [phase, shift]: input row 2 i + phase meets output row i - 1 + shift through row phase + 4 - 2 shift; row 5 is a
+    zero below.
+    """
+    return torch.tensor([[4, 2, 0], [5, 3, 1]], device=device)
 
 
 def convolve_for_input(weight: Tensor, g: Tensor, shape: torch.Size, kernel: int) -> Tensor:
     """The input's gradient, given the output's. For kernels of 5x5."""
     n, c, b, h, w = shape
     maps, count = g.shape[1], b * (h // 2) * (w // 2)
-    # input row 2 i + phase meets output row i - 1 + shift through kernel row phase + 4 - 2 shift; row 5 is a zero below
-    taps = torch.tensor([[4, 2, 0], [5, 3, 1]], device=g.device)
+    taps = _phases(g.device)
     padded = F.pad(weight.view(n, maps, c, kernel, kernel), (0, 1, 0, 1))
     phases = padded[:, :, :, taps][..., taps]  # [n, maps, c, row phase, row shift, column phase, column shift]
     phases = phases.permute(0, 4, 6, 3, 5, 2, 1).contiguous()

@@ -44,11 +44,11 @@ class TeacherNetwork(ABC):
 
     @abstractmethod
     def logits(
-        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, twice: bool = False
     ) -> Tensor:
         """Records [teachers, batches, m, dims] and one-hot labels [teachers, batches, m, classes] -> [teachers,
-        batches, m]. `factors`: see `gpate.private.products.wide`. `fused`: whether kernels may be used that can be
-        differentiated once only; None allows them where there is normalisation, which cannot be differentiated twice anyway.
+        batches, m]. `factors`: see `gpate.private.products.wide`. `twice`: whether they will be differentiated twice, with respect to
+        records and then weights.
         """
 
 
@@ -124,20 +124,19 @@ class ImageTeacher(TeacherNetwork):
         return kept + 2 * self.flat + 5 * 256
 
     def logits(
-        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, twice: bool = False
     ) -> Tensor:
         """Real and fake batches share every matrix product and are normalised apart."""
         n, s, m, _ = x.shape
         _, height, width = self.shape
-        fused = self.norm if fused is None else fused
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, *self.shape).transpose(1, 2)
         for i, maps in enumerate(self.kernels):
             height, width = height // 2, width // 2
             label = product(flat_y, p[f"conv{i}.label"])
-            h = convolution(p[f"conv{i}"], h, fused=fused).view(n, maps, s * m, height * width)
+            h = convolution(p[f"conv{i}"], h).view(n, maps, s * m, height * width)
             scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
-            h = activation(h, label, scale, shift, batches=s, leak=LEAK, fused=fused)
+            h = activation(h, label, scale, shift, batches=s, leak=LEAK, twice=twice)
             h = h.view(n, maps, s * m, height, width)
         h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, 256)
         shift = p["dense.shift"].view(n, 1, 1, 256)
@@ -182,7 +181,7 @@ class DenseTeacher(TeacherNetwork):
         return self.width + self.classes + 2 * (sum(self.hidden) + self.classes)
 
     def logits(
-        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, twice: bool = False
     ) -> Tensor:
         """Layer by layer."""
         n, s, m, _ = x.shape
@@ -218,10 +217,10 @@ class LoudLabel(TeacherNetwork):
         return self.network.numbers_kept()
 
     def logits(
-        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, fused: bool | None = None
+        self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, twice: bool = False
     ) -> Tensor:
         """With the louder label."""
-        return self.network.logits(p, x, self.loudness * y, factors, fused=fused)
+        return self.network.logits(p, x, self.loudness * y, factors, twice=twice)
 
 
 TEACHERS = ("paper", "official", "dcgan", "plain", "dense")

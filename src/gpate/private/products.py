@@ -3,7 +3,8 @@
 Two implementations of each. With torch alone a convolution is a strided view, a copy and one batched matrix product
 (`torch.nn.functional.unfold` launches a kernel per image, grouped convolution is slower by an order of magnitude). On a
 GPU with Triton, `kernels_gpu` has kernels that write no patches and read each weight once; they are held to the others by
-tests. Those kernels can be differentiated once; what is differentiated twice (a gradient penalty) asks for `fused=False`.
+tests. Convolutions can be differentiated as often as wished. The kernels of the activation and of the wide layer can be once;
+what is differentiated twice (a gradient penalty) goes without them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Convolution(torch.autograd.Function):
+    """The convolution and the two below are linear in each of their arguments, so the derivative of each is the other two."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, x: Tensor) -> Tensor:
         ctx.save_for_backward(weight, x)
@@ -68,14 +71,53 @@ class _Convolution(torch.autograd.Function):
         g = gradients[0].contiguous()
         for_weight, for_x = ctx.needs_input_grad
         return (
-            kernels().convolve_for_weight(g, x, KERNEL) if for_weight else None,
-            kernels().convolve_for_input(weight, g, x.shape, KERNEL) if for_x else None,
+            _ForWeight.apply(g, x) if for_weight else None,
+            _ForInput.apply(weight, g, x.shape) if for_x else None,
         )
 
 
-def convolution(weight: Tensor, x: Tensor, *, fused: bool = True) -> Tensor:
+class _ForInput(torch.autograd.Function):
+    """What a gradient g of the output comes to at the input."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
+        ctx.save_for_backward(weight, g)
+        return kernels().convolve_for_input(weight, g, shape, KERNEL)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weight, g = ctx.saved_tensors
+        x = gradients[0].contiguous()
+        for_weight, for_g, _ = ctx.needs_input_grad
+        return (
+            _ForWeight.apply(g, x) if for_weight else None,
+            _Convolution.apply(weight, x) if for_g else None,
+            None,
+        )
+
+
+class _ForWeight(torch.autograd.Function):
+    """What a gradient g of the output comes to at the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(g, x)
+        return kernels().convolve_for_weight(g, x, KERNEL)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        g, x = ctx.saved_tensors
+        weight = gradients[0].contiguous()
+        for_g, for_x = ctx.needs_input_grad
+        return (
+            _Convolution.apply(weight, x) if for_g else None,
+            _ForInput.apply(weight, g, x.shape) if for_x else None,
+        )
+
+
+def convolution(weight: Tensor, x: Tensor) -> Tensor:
     """[n, maps, c * 25] and [n, c, b, h, w] -> [n, maps, b * h/2 * w/2]."""
-    if fused and has_kernels(x):
+    if has_kernels(x):
         out: Tensor = _Convolution.apply(weight.contiguous(), x.contiguous())
         return out
     return product(weight, Patches.apply(x))
@@ -172,7 +214,7 @@ def activation(
     *,
     batches: int,
     leak: float,
-    fused: bool = True,
+    twice: bool = False,
 ) -> Tensor:
     """Label, batch normalisation and leaky ReLU of feature maps.
 
@@ -183,10 +225,10 @@ def activation(
         shift: [n, maps].
         batches: normalised each by itself.
         leak: slope below zero.
-        fused: whether a kernel may be used, which can be differentiated once only.
+        twice: whether it will be differentiated twice, which the kernel cannot be.
     """
     n, maps, samples, positions = h.shape
-    if fused and has_kernels(h) and samples // batches * positions <= _TILE:
+    if not twice and has_kernels(h) and samples // batches * positions <= _TILE:
         out: Tensor = _Activation.apply(h.contiguous(), label.contiguous(), scale, shift.contiguous(), batches, leak)
         return out
     per_map = label.mT.unsqueeze(3)

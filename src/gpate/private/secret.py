@@ -51,8 +51,12 @@ class SecretDraws:
             raise InvalidValue("probability", probability, "above 0 and at most 1")
         if probability == 1.0:
             return torch.arange(records)
-        below = np.uint64(math.floor(probability * _WORD))
-        return torch.from_numpy(np.flatnonzero(self._words(number, records) < below))
+        first, rest = divmod(math.floor(probability * _WORD), 1 << 48)
+        words = np.frombuffer(self._bytes(number, 2 * records), dtype="<u2")  # 16 of 64 bits decide, but for a tie
+        chosen = words < first
+        ties = np.flatnonzero(words == first)
+        chosen[ties] = np.frombuffer(self._bytes(number, 8 * len(ties), b"ties"), dtype="<u8") >> 16 < rest
+        return torch.from_numpy(np.flatnonzero(chosen))
 
     def choices(self, number: int, parties: int, count: int) -> Tensor:
         """So many times one of the parties, each draw by itself, all equally likely: int64."""
@@ -65,5 +69,7 @@ class SecretDraws:
         return torch.from_numpy((fair % np.uint64(parties)).astype(np.int64))
 
     def _words(self, number: int, count: int) -> np.ndarray:
-        source = hashlib.shake_256(self._prefix + require_count("number", number).to_bytes(8))
-        return np.frombuffer(source.digest(8 * count), dtype="<u8")
+        return np.frombuffer(self._bytes(number, 8 * count), dtype="<u8")
+
+    def _bytes(self, number: int, count: int, of: bytes = b"") -> bytes:
+        return hashlib.shake_256(self._prefix + require_count("number", number).to_bytes(8) + of).digest(count)

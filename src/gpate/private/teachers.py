@@ -228,7 +228,7 @@ class Ensemble:
 
         def scores(*batches: Tensor, twice: bool = False) -> Tensor:
             labelled = torch.stack([y] * len(batches), 1)
-            return self.network.logits(leaves, torch.stack(batches, 1), labelled, factors, fused=not twice)
+            return self.network.logits(leaves, torch.stack(batches, 1), labelled, factors, twice=twice)
 
         losses = loss(scores, real, fake, part)
         # no record, no gradient: zero moments keep the weights where they are
@@ -277,7 +277,7 @@ class Ensemble:
         """Scores [teachers, m] of records [teachers, m, dims] by a slice of teachers. Private, and with a graph to the records."""
         y = F.one_hot(labels, self._classes).to(records.dtype)
         weights = self._load(self.weights, part)
-        return self.network.logits(weights, records[:, None], y[:, None], fused=True).squeeze(1)
+        return self.network.logits(weights, records[:, None], y[:, None]).squeeze(1)
 
     def slopes_by(self, chosen: Tensor, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
         """Gradients [m, dims] of scores with respect to records [m, dims], each by a teacher of its own. Which, stays here."""
