@@ -55,12 +55,17 @@ def list_(
         if as_json:
             print_json({"tables": rows})
             return
-        shown = _grid("table!", "", "in the paper", "cells", "done", "not yet", "not here")
+        shown = _grid("table!", "", "done>", "not yet>", "not here>")
         for row in rows:
-            keys = ("id", "title", "source", "cells", "done", "to_run", "unavailable")
-            shown.add_row(*(escape(str(row[key])) for key in keys))
+            where = "" if row["source"] == "none" else f", [dim]{escape(str(row['source']))}[/]"
+            what = escape(str(row["title"])) + where
+            shown.add_row(str(row["id"]), what, *(str(row[key]) for key in ("done", "to_run", "unavailable")))
         console.print(shown, highlight=False)
-        console.print("[dim]`gpate reproduce list TABLE` lists its cells.[/]", highlight=False)
+        console.print(
+            "[dim]Figures: a cell has one as published, one of our default, or both. Not here: data or weights are missing.\n"
+            "`gpate reproduce list TABLE` lists its cells.[/]",
+            highlight=False,
+        )
         return
     cells = select(table or "all", *cell or ())
     states = [(c, kind, records.figures(c, kind)) for c in cells for kind in KINDS if c.fit(kind) is not None]
@@ -193,10 +198,16 @@ _LEGEND = (
 
 
 def _grid(*columns: str) -> Table:
-    """A table with these columns; what ends in ! is not wrapped."""
+    """A table with these columns; what ends in ! is not wrapped, what ends in > is a number."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column.removesuffix("!"), overflow="fold", no_wrap=column.endswith("!"))
+        number = column.endswith(">")
+        table.add_column(
+            column.rstrip("!>"),
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=number or column.endswith("!"),
+        )
     return table
 
 
