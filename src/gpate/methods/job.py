@@ -87,8 +87,8 @@ def _by_votes(job: Job) -> Fitted:
         device=device,
         ranks=job.ranks,
     )
-    rate, iterations = settings.training.learning_rate, settings.training.iterations
-    student = _play(job, voters, spec=spec, shares=shares, learning_rate=rate, iterations=iterations)
+    student = _new_student(job, learning_rate=settings.training.learning_rate, shares=shares)
+    _play(job, voters, student, iterations=settings.training.iterations)
     return Fitted(student.network, spec, student.shares, settings)
 
 
@@ -118,23 +118,20 @@ def _shard(job: Job, settings: Settings, spec: GeneratorSpec) -> Material:
     return job.walk.material(teachers=mechanism.teachers, key=job.key, own=own)
 
 
-def _play(
-    job: Job,
-    adversary: Adversary,
-    *,
-    spec: GeneratorSpec,
-    shares: np.ndarray | None,
-    learning_rate: float,
-    iterations: int | None,
-) -> Student:
-    """A new student against an adversary."""
+def _new_student(job: Job, *, learning_rate: float, shares: np.ndarray | None) -> Student:
     device = chosen_device(job.settings.speed.device)
-    student = Student(spec, init=job.streams.torch("init"), learning_rate=learning_rate, shares=shares, device=device)
-    return train_student(
+    return Student(job.spec, init=job.streams.torch("init"), learning_rate=learning_rate, shares=shares, device=device)
+
+
+def _play(
+    job: Job, adversary: Adversary, student: Student, *, iterations: int | None, folder: RunFolder | None = None
+) -> None:
+    """A student against an adversary, to the end; its checkpoints and answers in the run's folder, or in a room of it."""
+    train_student(
         adversary,
         student=student,
         gate=job.gate,
-        folder=job.folder,
+        folder=folder or job.folder,
         streams=job.streams,
         iterations=iterations,
         checkpoint_seconds=job.settings.speed.checkpoint_seconds,
@@ -150,14 +147,9 @@ def _by_baseline(job: Job) -> Fitted:
     assert given is not None
     counts = _class_counts(job, job.gate.budget.pure)
     settings = given.for_records(float(counts.sum()))
-    student = _play(
-        job,
-        _adversary(job, settings),
-        spec=job.spec,
-        shares=_shares(counts),
-        learning_rate=settings.learning_rate,
-        iterations=settings.iterations,
-    )
+    adversary = _adversary(job, settings)
+    student = _new_student(job, learning_rate=settings.learning_rate, shares=_shares(counts))
+    _play(job, adversary, student, iterations=settings.iterations)
     own: dict[str, Any] = {job.settings.method: settings}
     return Fitted(student.network, job.spec, student.shares, dataclasses.replace(job.settings, **own))
 
@@ -260,18 +252,7 @@ def _by_refinement(job: Job) -> Fitted:
         warm_up=settings.refinement.warm_up,
         ranks=job.ranks,
     )
-    train_student(
-        voters,
-        student=student,
-        gate=job.gate,
-        folder=room,
-        streams=job.streams,
-        iterations=settings.training.iterations,
-        checkpoint_seconds=settings.speed.checkpoint_seconds,
-        ranks=job.ranks,
-        on_progress=job.on_progress,
-        stop=job.stop,
-    )
+    _play(job, voters, student, iterations=settings.training.iterations, folder=room)
     return Fitted(student.network, spec, shares, settings)
 
 
