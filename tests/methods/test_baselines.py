@@ -252,12 +252,13 @@ def test_the_noise_of_a_plan_is_the_least_that_fits(exact: bool, tmp_path: Path)
     assert planned(here, RunFolder(tmp_path / "run"), first) == plan
 
 
-def test_with_loss_distributions_a_plan_leaves_the_pure_part_alone() -> None:
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_a_plan_of_sampled_releases_leaves_the_pure_part_alone(accountant: str) -> None:
     """Its parameters come from a pure-DP answer, so the two compose by adding up: (pure, 0) and (epsilon - pure, delta)."""
-    here = gate(epsilon=2.0, accountant="pld", pure=0.5)
+    here = gate(epsilon=2.0, accountant=accountant, pure=0.5)
     first = PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=0.5, count=20)
     plan = least_noise(here, first)
-    rest = Budget(epsilon=1.5, delta=1e-5, accountant="pld")
+    rest = Budget(epsilon=1.5, delta=1e-5, accountant=accountant)
     assert rest.allows([plan])
     assert not rest.allows([plan.scaled(0.98)])
     assert here.budget.allows([plan, Laplace(scale=2.0)])

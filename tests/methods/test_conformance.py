@@ -12,12 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import gpate.methods.gpate
 from gpate import GPATE
 from gpate.accounting import read_ledger
 from gpate.boundary import FastNoise
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods.progress import Interrupted, Progress
-from gpate.release import verify
+from gpate.methods.run import Answer, RunFolder, RunFolderError
+from gpate.private.secret import SecretDraws
+from gpate.release import files, verify
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
 
 KINDS = ("image", "table")
@@ -191,6 +194,143 @@ def test_an_answer_that_was_paid_and_lost_stays_paid(recipe: str, tmp_path: Path
     after = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").tally
     assert all(after[event] >= count for event, count in before.items())
     assert resumed.privacy.spend <= EPSILON
+    assert verify(tmp_path / "run" / "release").passed
+
+
+class Killed(BaseException):
+    """No handler of ours catches it."""
+
+
+SECRET = [recipe for recipe in SYSTEMS if recipe.startswith("dpgan") or recipe == "gswgan"]
+"""Systems whose releases are amplified by a secret draw."""
+
+
+@pytest.mark.parametrize("recipe", SECRET)
+def test_no_secret_draw_is_paid_for_twice(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second answer is lost between the ledger and the journal. What comes next is drawn anew, because two releases about one
+    sample are not two releases about two.
+    """
+    numbers: list[int] = []
+    real = SecretDraws._bytes
+
+    def watched(self: SecretDraws, number: int, count: int, of: bytes = b"") -> bytes:
+        if not of:
+            numbers.append(number)
+        return real(self, number, count, of)
+
+    lost = iter(range(10**9))
+    record = RunFolder.record
+
+    def losing(self: RunFolder, answer: Answer) -> None:
+        if next(lost) % 2:
+            raise RunFolderError("The journal could not be written (killed just now).")
+        record(self, answer)
+
+    monkeypatch.setattr(SecretDraws, "_bytes", watched)
+    monkeypatch.setattr(RunFolder, "record", losing)
+    sampled = {} if recipe == "gswgan" else {"critic_steps": 1, "sampling_probability": 0.3}
+    settings = {"iterations": 4, **sampled}
+    with pytest.raises(RunFolderError, match="killed just now"):
+        fitted(recipe, "image", tmp_path / "run", settings=settings)
+    while not (tmp_path / "run" / "release" / "certificate.json").exists():
+        try:
+            GPATE.resume(tmp_path / "run", *data("image"))
+        except RunFolderError as problem:
+            assert "killed just now" in str(problem)  # noqa: PT017 - it may go through, too
+    tally = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").tally
+    (paid,) = (count for event, count in tally.items() if type(event).__name__ in SYSTEMS[recipe][1] - {"Laplace"})
+    each = SYSTEMS[recipe][0]["samples"] if recipe == "gswgan" else 1
+    assert len(numbers) == len(set(numbers))
+    assert numbers[: paid // each] == list(range(0, paid, each))  # and at most one more, which was then refused
+    assert len(numbers) <= paid // each + 1
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe, kind in GAMES if kind == "image" and recipe not in NOT_PRIVATE])
+def test_a_checkpoint_older_than_the_journal_is_refused(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a backup, or a rename that never reached the disk: answers are gone, and those that are kept were given to another
+    student.
+    """
+    monkeypatch.setattr("gpate.methods.run._LARGE", 1)  # every checkpoint takes the journal's place
+    run, warm = tmp_path / "run", SYSTEMS[recipe][0].get("warm_steps", 0)
+    with pytest.raises(Interrupted):
+        fitted(recipe, "image", run, {"stop": stopping(warm + 1)})
+    checkpoint = run / "private" / "checkpoint.safetensors"
+    older = checkpoint.read_bytes()
+    monkeypatch.setattr("gpate.methods.run._LARGE", 1 << 30)
+    with pytest.raises(Interrupted):
+        GPATE.resume(run, *data("image"), stop=lambda: True)
+    monkeypatch.setattr("gpate.methods.run._LARGE", 1)
+    folder = RunFolder.open(run)
+    _, used, tensors = folder.last_checkpoint()
+    folder.checkpoint(2, tensors, answers=used)
+    folder.record(Answer(number=used, value=np.zeros(1), receipts=()))
+    checkpoint.write_bytes(older)
+    with pytest.raises(RunFolderError, match="answers between the two are gone"):
+        GPATE.resume(run, *data("image"))
+    checkpoint.unlink()
+    with pytest.raises(RunFolderError, match="answers between the two are gone"):
+        GPATE.resume(run, *data("image"))
+
+
+@pytest.mark.usefixtures("repeatable")
+@pytest.mark.parametrize("recipe", SECRET)
+def test_a_run_killed_between_seal_and_certificate_can_be_resumed(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though none of its answers was small enough for the journal. It ends with the student that it had."""
+    monkeypatch.setattr("gpate.methods.run._KEPT", 0)
+    fitted(recipe, "image", tmp_path / "whole")
+    real = files.write
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(files, "write", killed)
+    with pytest.raises(Killed):
+        fitted(recipe, "image", tmp_path / "run")
+    ledger = tmp_path / "run" / "release" / "ledger.jsonl"
+    before = read_ledger(ledger)
+    assert before.sealed
+    monkeypatch.setattr(files, "write", real)
+    GPATE.resume(tmp_path / "run", *data("image"))
+    assert read_ledger(ledger).tally == before.tally
+    assert torch.equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+
+def test_a_run_whose_answers_are_all_lost_releases_no_untrained_student(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpate.methods.run._KEPT", 0)
+    monkeypatch.setattr("gpate.methods.shards.Checkpoints.save", lambda *_, **__: None)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpate.methods.gpate.write_release", killed)
+        with pytest.raises(Killed):
+            fitted("dpgan", "image", tmp_path / "run", settings={"iterations": 40, "critic_steps": 1, "batch": 60})
+    with pytest.raises(RunFolderError, match="learnt nothing"):
+        GPATE.resume(tmp_path / "run", *data("image"))
+
+
+def test_a_run_that_another_process_ends_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        fitted("dpgan", "image", tmp_path / "run", {"stop": stopping(2)})
+    recognised = gpate.methods.gpate._recognised
+
+    def slowly(walk: Any, key: bytes) -> str:
+        monkeypatch.setattr("gpate.methods.gpate._recognised", recognised)
+        GPATE.resume(tmp_path / "run", *data("image"))
+        return recognised(walk, key)
+
+    monkeypatch.setattr("gpate.methods.gpate._recognised", slowly)
+    with pytest.raises(RunFolderError, match="is finished"):
+        GPATE.resume(tmp_path / "run", *data("image"))
     assert verify(tmp_path / "run" / "release").passed
 
 

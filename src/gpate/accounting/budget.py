@@ -7,7 +7,8 @@ fixed beforehand and every release is refused that would cross it (a privacy fil
 - Pure-DP events: the sum of their epsilons may be spent adaptively under a cap of its own, `Budget.pure`. A filter
   for each kind, interleaved, composes like two mechanisms run side by side (Vadhan and Zhang 2023), so the Gaussians
   get what is left beside one pure release of epsilon `pure`, whether or not all of it is used.
-- Renyi curves: adaptive at every order (Feldman and Zrnic 2021; Lecuyer 2021).
+- Renyi curves: adaptive at every order that is fixed beforehand (Feldman and Zrnic 2021; Lecuyer 2021). The best order is taken here, so
+  what is chosen adaptively must leave it the same: how many Gaussians, but no sampling rate (`gpate.methods.adversarial`).
 - Poisson-sampled events (PLD): their parameters must be fixed beforehand; only their number may be cut short.
 - Events that may fail (`StableHistogram`): whether they run, and their parameters, must be fixed beforehand; the others
   then share the rest of delta.

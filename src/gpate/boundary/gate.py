@@ -163,6 +163,10 @@ class Gate:
         """The grid of whole counts, for Laplace noise; None for floating-point noise."""
         return 1.0 if self._noise.exact else None
 
+    def paid(self, event: Event) -> int:
+        """How many executions of this event were paid for, ever: on disk before each of them, so that no crash brings it down."""
+        return self.ledger.tally.get(event.once(), 0)
+
     def check(self, *events: Event) -> None:
         """Raises `BudgetExceeded` unless all these events together still fit. Records nothing.
 

@@ -4,10 +4,11 @@ A baseline fixes how many releases it makes; the noise of each follows. `planned
 them fit into what the gate has left, and keeps it for a resumed run.
 
 **Which budget.** The number of records, from which sampling rates are set, is itself released with noise. So the plan's
-parameters depend on an earlier answer. Renyi accounting allows that (a filter, see `gpate.accounting.budget`), and so do
-unsampled Gaussians. For privacy loss distributions the plan must fit into epsilon minus all that was set aside for pure-DP
-releases: those are (pure, 0)-DP, the plan is (epsilon - pure, delta)-DP whatever they answered, and so the two together are
-(epsilon, delta)-DP.
+parameters depend on an earlier answer. Unsampled Gaussians allow that (a filter, see `gpate.accounting.budget`). A plan of sampled
+releases must fit into epsilon minus all that was set aside for pure-DP releases: those are (pure, 0)-DP, the plan is
+(epsilon - pure, delta)-DP whatever they answered, and so the two together are (epsilon, delta)-DP. With privacy loss distributions nothing
+less is known. With Renyi curves a filter would do at an order that is fixed beforehand; but the best order may differ from answer
+to answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Self
 
 from gpate.accounting import Budget, Event, calibrate
 from gpate.accounting.accountants import accountant_named
-from gpate.accounting.events import event_from_json
+from gpate.accounting.events import SampledNoise, event_from_json
 from gpate.boundary import Gate
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.methods.run import RunFolder
@@ -108,7 +109,7 @@ def planned(gate: Gate, folder: RunFolder, event: Event) -> Event:
     if not folder.has(_PLAN):
         folder.write_json(_PLAN, least_noise(gate, event).to_json())
     plan = event_from_json(folder.read_json(_PLAN))
-    ahead = plan.count - gate.ledger.tally.get(plan.once(), 0)
+    ahead = plan.count - gate.paid(plan)
     if ahead > 0:
         gate.check(replace(plan, count=ahead))  # all at once, so that each is checked at no cost
     return plan
@@ -117,11 +118,9 @@ def planned(gate: Gate, folder: RunFolder, event: Event) -> Event:
 def least_noise(gate: Gate, event: Event) -> Event:
     """See `planned`."""
     budget, spent = gate.budget, gate.ledger.tally
-    (by_renyi,) = calibrate([event], replace(budget, accountant="rdp"), after=spent, tolerance=_TOLERANCE)
     decides = budget.accountant_for({**spent, event.once(): 1}).name
-    if decides == "rdp":
-        return by_renyi
-    if decides == "pld":
+    if isinstance(event, SampledNoise) or decides == "pld":
         budget = Budget(epsilon=budget.epsilon - budget.pure, delta=budget.delta, accountant=budget.accountant)
         spent = {paid: count for paid, count in spent.items() if paid.pure_epsilon is None}
-    return calibrate([by_renyi], budget, after=spent, tolerance=_TOLERANCE)[0]
+    (by_renyi,) = calibrate([event], replace(budget, accountant="rdp"), after=spent, tolerance=_TOLERANCE)
+    return by_renyi if decides == "rdp" else calibrate([by_renyi], budget, after=spent, tolerance=_TOLERANCE)[0]

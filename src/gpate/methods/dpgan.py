@@ -214,7 +214,10 @@ class SampledCritic(Adversary):
 
     def _noisy_sum(self, step: int) -> Released[NDArray[np.float32]]:
         """The noised sum of a secret sample's gradients, [numbers in a vector]."""
-        places = self._draws.poisson(step, len(self._features), probability=self.q).to(self.device)
+        payment = self.gate.paid(
+            self.release.event(self.gate)
+        )  # not the step: one sample, one payment, whatever a crash took
+        places = self._draws.poisson(payment, len(self._features), probability=self.q).to(self.device)
         vectors = self._vectors(self._features[places], self._labels[places], step, real=True)
         chunks = (Sensitive(Records(part)) for part in vectors)
         return self.release(chunks, self.gate).map(lambda sums: sums[0].astype(np.float32))

@@ -247,6 +247,9 @@ class GPATE:
         )
         noise, streams = noise_named(plan["noise"], seed=plan["noise_seed"]), Streams(plan["seed"])
         with _gate(ranks, Gate.resume, folder, budget, noise) as gate:
+            _shared_folder(
+                ranks, lambda: _unfinished(folder.path)
+            )  # or another process ended it while this one read records
             model._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
         return model
 

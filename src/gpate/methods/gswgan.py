@@ -235,11 +235,14 @@ class SecretCritic(Adversary):
         y = student.labels(settings.samples, self.streams.torch("labels", t, device=self.device))
         latents = student.latents(settings.samples, self.streams.torch("latents", t, device=self.device))
         proposed = student.propose(latents, y)
-        noisy = answers.ask(lambda: self._noisy_slopes(t, proposed.detach(), y))
+        noisy = answers.ask(lambda: self._noisy_slopes(proposed.detach(), y))
         return Turn(proposed, noisy.map(torch.from_numpy))
 
-    def _noisy_slopes(self, t: int, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
-        chosen = self._draws.choices(t, self.school.ensemble.teachers, len(records))
+    def _noisy_slopes(self, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
+        payment = self.gate.paid(
+            self.release.event(self.gate)
+        )  # not the iteration: one draw, one payment, whatever a crash took
+        chosen = self._draws.choices(payment, self.school.ensemble.teachers, len(records))
         slopes = self.school.ensemble.slopes_by(chosen, records, labels)
         return self.release(slopes, self.gate).map(lambda noisy: noisy.astype(np.float32))
 

@@ -228,6 +228,7 @@ class RunFolder:
                 with temporary.open("rb") as written:
                     os.fsync(written.fileno())
                 os.replace(temporary, path)
+                sync(self.private)  # before what it takes the place of is dropped
             finally:
                 temporary.unlink(missing_ok=True)
 

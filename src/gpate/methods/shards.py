@@ -41,7 +41,7 @@ class Checkpoints:
         if not common:
             return self._checked(0, 0, {})
         tensors, metadata = self._room.read_tensors(_NAME.format(max(common)))
-        return int(metadata["iteration"]), int(metadata["answers"]), tensors
+        return self._checked(int(metadata["iteration"]), int(metadata["answers"]), tensors)
 
     def save(
         self, iteration: int, teachers: Mapping[str, Tensor], student: Mapping[str, Tensor], *, answers: int
@@ -67,13 +67,13 @@ class Checkpoints:
 
         def gap() -> bool:
             kept = self.folder.first_answer()
-            shared = self.ranks.size > 1 or any(self.folder.private.glob("rank-*"))
-            return shared and kept is not None and kept > answers
+            return kept is not None and kept > answers
 
         if self.ranks.share(gap):
             raise RunFolderError(
-                f"{self.folder.path} has no checkpoint for {self.ranks.size} ranks, and its journal is not whole any more. "
-                "Mend: resume with the number of ranks that it was last run with."
+                f"{self.folder.path} has no checkpoint for {self.ranks.size} rank{'s' * (self.ranks.size > 1)} from which its "
+                "journal goes on: answers between the two are gone. Mend: resume with the number of ranks that it was last run with, or "
+                "restore private/ as it was last; what was spent stays spent."
             )
         return iteration, answers, tensors
 

@@ -28,7 +28,7 @@ from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ALONE, Gate, Ranks, Released
 from gpate.errors import BudgetExceeded
 from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import Answers, RunFolder
+from gpate.methods.run import Answers, RunFolder, RunFolderError
 from gpate.methods.shards import Checkpoints
 from gpate.streams import Streams
 from gpate.student import Student
@@ -121,19 +121,26 @@ def train_student(
     answers = Answers(gate, folder, used=used, ranks=ranks)
     spend = _Spend(gate)
     last_saved = began = time.monotonic()
+    done = start
     for t in _numbers(start, iterations):
         try:
             turn = adversary.turn(t, student, answers)
-        except BudgetExceeded:
+        except BudgetExceeded as spent:
+            if done == 0 and not student.finished:
+                raise RunFolderError(
+                    f"The budget of {folder.path} is spent, and its student has learnt nothing: what was paid for was lost when the run "
+                    "was stopped. Mend: a new run; on the same records it adds to what was spent."
+                ) from spent
             break
         student.learn(turn.proposed, turn.change)
+        done = t + 1
         progress = Progress(
-            iteration=t + 1,
-            spend=spend.now(last=t + 1 == iterations),
+            iteration=done,
+            spend=spend.now(last=done == iterations),
             epsilon=gate.budget.epsilon,
             answered=turn.answered,
             seconds=time.monotonic() - began,
-            fraction=_fraction(gate, t + 1, iterations),
+            fraction=_fraction(gate, done, iterations),
             replayed=answers.replayed,
         )
         on_progress(progress)
@@ -141,12 +148,16 @@ def train_student(
         full = folder.journal_is_large or time.monotonic() - last_saved > due
         stopping, saving = ranks.share(lambda: _noted(folder, progress, (stop(), full)))  # noqa: B023 - called at once
         if stopping or saving:
-            checkpoints.save(t + 1, adversary.state(), student.state(), answers=answers.number)
+            checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
             last_saved = time.monotonic()
         if stopping:
             raise Interrupted(
-                f"Stopped after iteration {t + 1}. Mend: `gpate fit --resume {folder.path}` goes on from here."
+                f"Stopped after iteration {done}. Mend: `gpate fit --resume {folder.path}` goes on from here."
             )
+    if ranks.share(
+        lambda: not answers.all_kept
+    ):  # from here on the ledger may be sealed, and nothing can be asked again
+        checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
     student.finish(streams.torch("statistics"))
     return student
 

@@ -2,7 +2,8 @@
 
 Amplification by sampling holds for whoever cannot guess the sample. So these draws come from the run's secret key (32 bytes
 from the operating system, kept in private/) by SHAKE-256, and not from the run's seed, which a user may choose and tell.
-They depend on the key and the number of the draw alone: a resumed run draws the same.
+They depend on the key and the number of the draw alone. That number counts payments in the ledger: a sample that was paid for is
+never drawn again, and one that was not is still unused.
 
     >>> draws = SecretDraws(bytes(32), "sample")
     >>> len(draws.poisson(0, 1000, probability=0.5)) == len(draws.poisson(0, 1000, probability=0.5))
