@@ -28,6 +28,19 @@ def shown(value: object) -> str:
 class GpateError(Exception):
     """Base of all errors raised on purpose; the command prints its message and exits with code 2."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_raised, (
+            type(self),
+            self.args,
+            self.__dict__,
+        )  # from another process, too, whatever its arguments were
+
+
+def _as_raised(kind: type[GpateError], args: tuple[Any, ...], attributes: dict[str, Any]) -> GpateError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class InvalidValue(GpateError, ValueError):
     """A setting is outside what it may be."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpate.errors import GpateError
 from gpate.evaluation.distances import Moments, NoValue, frechet, inception_score, moments, nearest, prdc
+from gpate.evaluation.drift import DIFFER, differ
 from gpate.evaluation.image_cache import Cache
 from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
 from gpate.evaluation.image_records import Effort, Records
@@ -32,6 +33,9 @@ EXCESS = 0.001
 
 NEARER = 0.2
 """Of `nearer_to_train`: above this (and four standard errors) a set is called memorised."""
+
+_COMPARED = 1_000
+"""Training and test records that are compared with each other."""
 
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
@@ -155,7 +159,7 @@ class Real:
         except GpateError:
             return "inception"
 
-    def memorisation(self, records: Records) -> dict[str, float]:
+    def memorisation(self, records: Records) -> dict[str, float | str]:
         """Whether records are nearer to training records than fresh ones are.
 
         `nearer_to_train`: were a record drawn anew, its nearest neighbour among training and test records together would be
@@ -172,12 +176,19 @@ class Real:
         share = float(torch.where(distances == to_test, chance, (distances < to_test).double()).mean())
         nearer, spread = (share - chance) / (1 - chance), (chance / (1 - chance) / len(queries)) ** 0.5
         error = (expected * (1 - expected) * (1 / len(fresh) + 1 / len(queries))) ** 0.5
+        by_copies, by_distance = copies > expected + max(EXCESS, 3 * error), nearer > max(NEARER, 4 * spread)
+        unclear = by_distance and not by_copies and self._drifted
         return {
             "nn_distance_ratio": float(distances.median()) / usual,
             "copy_share": copies,
             "nearer_to_train": nearer,
-            "memorised": float(copies > expected + max(EXCESS, 3 * error) or nearer > max(NEARER, 4 * spread)),
+            "memorised": f"not computable, because {DIFFER}" if unclear else float(by_copies or by_distance),
         }
+
+    @cached_property
+    def _drifted(self) -> bool:
+        """Whether training and test records can be told apart."""
+        return differ(*(side.some(_COMPARED, "drift").vectors().cpu().numpy() for side in (self.train, self.all_test)))
 
     def usual_copies(self) -> float:
         """Share of test records that are copies of training records."""

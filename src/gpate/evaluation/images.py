@@ -66,7 +66,9 @@ class Board:
         self._reasons: dict[tuple[Source, Key], str] = {}
         self._on_part = on_part
 
-    def take(self, source: Source, keys: Sequence[Key], what: str, compute: Callable[[], Sequence[float]]) -> None:
+    def take(
+        self, source: Source, keys: Sequence[Key], what: str, compute: Callable[[], Sequence[float | str]]
+    ) -> None:
         """One value for each key, or the reason why there is none."""
         start = time.perf_counter()
         try:
@@ -77,7 +79,11 @@ class Board:
                 self._reasons.setdefault((source, key), f"not computable, because {problem}")
         else:
             for key, value in zip(keys, found, strict=True):
-                self._values.setdefault((source, key), []).append(value)
+                values = self._values.setdefault((source, key), [])
+                if isinstance(value, str):
+                    self._reasons.setdefault((source, key), value)
+                else:
+                    values.append(value)
         if self._on_part is not None:
             self._on_part(f"{source}: {what}", time.perf_counter() - start)
 

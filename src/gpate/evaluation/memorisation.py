@@ -11,7 +11,8 @@ the two bounds of a number.
 - **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set,
   both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
 - **memorised**: 1 if, of the records that are nearer to one of the two sets, or in one of them only, more belong to
-  training than chance allows (4 standard deviations, and 5% of the records for distances or 0.2% for copies); else 0.
+  training than chance allows (4 standard deviations, and 5% of the records for distances or 0.2% for copies); else 0. No verdict is
+  founded on distances where training and test records can be told apart themselves (`gpate.evaluation.drift`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.evaluation.classifiers import Rows
+from gpate.evaluation.drift import DIFFER, differ
 
 Floats = NDArray[Any]
 
@@ -71,7 +73,10 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     nearer, farther = int((to_train < to_test).sum()), int((to_train > to_test).sum())
     out["nearer to train"] = (nearer + (len(queries) - nearer - farther) / 2) / len(queries)
     by_distance = _beyond_chance(nearer, farther, least=0.05 * len(queries))
-    out["memorised"] = float(by_distance or by_copies)
+    if by_distance and not by_copies and differ(b, c, seed=seed):
+        out["memorised"] = f"not computable, because {DIFFER}"
+    else:
+        out["memorised"] = float(by_distance or by_copies)
     return out
 
 
