@@ -46,6 +46,15 @@ from gpate.errors import (
 CANARY = 271828182
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "said"), [(1, 1e-5, []), (100, 1e-5, ["Epsilon 100"]), (1, 0.1, ["lets 100 be"])]
+)
+def test_a_promise_that_is_little_worth_is_called_so(epsilon: float, delta: float, said: list[str]) -> None:
+    found = Budget(epsilon=epsilon, delta=delta).cautions()
+    assert len(found) == len(said)
+    assert all(words in text for words, text in zip(said, found, strict=True))
+
+
 def test_a_query_over_budget_leaves_no_trace(tmp_path: Path) -> None:
     class Counting(ExactNoise):
         drawn = 0

@@ -30,6 +30,12 @@ from gpate.errors import InvalidValue, require_epsilon, require_probability
 _ROUNDING = 1e-12
 _LEAST_PURE = 1e-12
 
+LOOSE = 1e-4
+"""A larger delta is said to be large, however many records there are."""
+
+_LITTLE = 10.0
+"""A larger epsilon is said to promise little."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -55,6 +61,20 @@ class Budget:
             raise InvalidValue("pure", self.pure, f"at least 0 and less than epsilon = {self.epsilon!r}")
         if self.accountant != "auto":
             accountant_named(self.accountant)
+
+    def cautions(self) -> list[str]:
+        """What should be said of a promise that is little worth; empty for the usual ones."""
+        found = []
+        if math.isfinite(self.epsilon) and self.epsilon > _LITTLE:
+            found.append(
+                f"Epsilon {self.epsilon:g} promises little to a person who is one record. Mend: a smaller one; usual are 1 to 5."
+            )
+        if self.delta > LOOSE:
+            found.append(
+                f"Delta {self.delta:g} is a large chance that the promise does not hold: of a thousand records it lets "
+                f"{1000 * self.delta:g} be published as they are. Mend: well below one over the number of records; usual is 1e-5."
+            )
+        return found
 
     def accountant_for(self, spent: Tally) -> Accountant:
         """The accountant that decides for these events."""

@@ -171,6 +171,8 @@ class GPATE:
         epsilon = float("inf") if settings.noiseless else self.epsilon
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
+        for caution in budget.cautions() if ranks.first else ():
+            on_warning(caution)
         ranks.agree("choice of sites", sites)
         walk = _walk(data, labels, public, settings, ranks, sites)
         key = key_from(ranks.share(lambda: new_key().hex()))

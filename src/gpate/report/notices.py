@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpate.accounting.budget import LOOSE
 from gpate.release import Release, Verification
 from gpate.report.attack import Attack
 from gpate.report.images import ImageFigures
@@ -76,6 +77,12 @@ def notices_of(
     if (word := grade(certificate.epsilon)) in ("weak", "very weak"):
         said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Mend: fit with a smaller epsilon."
         found.append(Notice(level="care", title=f"A {word} promise", text=said))
+    if certificate.delta > LOOSE and (records is None or certificate.delta * records <= 0.1):
+        said = (
+            f"Delta {number(certificate.delta)} is a large chance that the promise does not hold, and should be far below one over "
+            "the number of records. Mend: fit with a smaller delta."
+        )
+        found.append(Notice(level="care", title="A large delta", text=said))
     if records is not None and certificate.delta * records > 0.1:
         said = (
             f"Delta should be far below one over the number of records; {number(certificate.delta)} times {records:,} "

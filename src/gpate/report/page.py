@@ -180,7 +180,7 @@ def _facts(
         "certificate": certificate,
         "verification": verification,
         "promised": promised,
-        "grade": privacy.grade(certificate.epsilon),
+        "grade": privacy.grade(certificate.epsilon, certificate.delta),
         "right": right,
         "guesses": svg.guesses(right) if promised else "",
         "groups": privacy.groups(certificate.epsilon, certificate.delta) if promised else [],

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from gpate.accounting import Event, LedgerContents, Tally, tally
+from gpate.accounting.budget import LOOSE
 from gpate.report import svg
 from gpate.report.words import number
 
@@ -86,8 +87,10 @@ def chance_to_guess(epsilon: float, delta: float) -> float:
     return min(1.0, (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1.0))
 
 
-def grade(epsilon: float) -> str:
+def grade(epsilon: float, delta: float = 0.0) -> str:
     """The promise in one word."""
+    if delta > LOOSE:
+        return "very weak"
     return next(word for most, word in GRADES if epsilon <= most)
 
 

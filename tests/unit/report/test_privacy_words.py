@@ -56,6 +56,7 @@ def test_words() -> None:
     assert [grade(e) for e in (0.2, 1, 3, 10, 11, math.inf)] == ["strong"] * 2 + ["moderate", "weak"] + [
         "very weak"
     ] * 2
+    assert [grade(1.0, delta) for delta in (1e-5, 1e-4, 1e-3)] == ["strong", "strong", "very weak"]
     assert number(1e-5) == "0.00001"
     assert number(-1234.5) == "\N{MINUS SIGN}1,234"
     assert number(3e-12) == "3 \N{MULTIPLICATION SIGN} 10⁻¹²"
