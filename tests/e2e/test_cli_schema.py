@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from gpate.accounting import read_ledger
-from gpate.schema import Schema, TableSchema
+from gpate.release import verify
+from gpate.schema import Cost, Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from tests.command import gpate
 
@@ -88,6 +89,7 @@ def test_bounds_and_categories_can_be_released(
     assert "A valid schema" in capsys.readouterr().out
     loaded = Schema.load(schema)
     assert isinstance(loaded, TableSchema)
+    assert loaded.cost == Cost(epsilon=2.0, delta=1e-6)
     job = loaded.columns[2].to_dict()
     assert job["categories"] == ["[x]", "a: b", "no", 'q"', "yes", "other"]
     assert job["other"] == "other"
@@ -98,6 +100,34 @@ def test_bounds_and_categories_can_be_released(
     encoded = codec.encode(frame)
     assert int(encoded.out_of_domain[2]) == 1
     assert codec.decode(encoded.features)["age"].tolist() == frame["age"].tolist()
+
+
+def test_what_a_schema_cost_is_part_of_the_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fitted at 1 with a schema that cost 0.25: the release promises 1.25, and says so wherever it promises anything."""
+    frame = pd.DataFrame({"age": [20, 40, 60] * 100, "ill": ["no", "no", "yes"] * 100})
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    entries = "{age: {type: integer, bounds: [0, 100]}, ill: {type: categorical, categories: ['no', 'yes']}}"
+    text = f"kind: table\ntarget: ill\ncost: {{epsilon: 0.25, delta: 1.0e-6}}\ncolumns: {entries}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    schema = Schema.load(tmp_path / "s.yaml")
+    assert Schema.from_text(schema.to_text()) == schema
+    run = tmp_path / "run"
+    fit = ("fit", tmp_path / "people.csv", "--schema", tmp_path / "s.yaml", "--quick", "--epsilon", "1", "--out", run)
+    assert gpate(*fit) == 0
+    said = capsys.readouterr()
+    assert "promises epsilon 1.25 and delta 1.1e-05 in all" in said.err.replace("\n", " ")
+    assert "epsilon = 1.25 and delta = 1.1e-05" in said.out
+    assert gpate("verify", run / "release", "--for-release") == 0
+    assert "epsilon = 1.25" in capsys.readouterr().out
+    claim = next(check for check in verify(run / "release").checks if check.name == "claim")
+    assert "what the schema cost is added" in claim.detail
+    assert gpate("report", run, "--release", "-o", tmp_path / "page.html") == 0
+    assert "1.25" in (tmp_path / "page.html").read_text()
+    assert read_ledger(run / "release" / "ledger.jsonl").header.budget.epsilon == 1.0
+    for bad in ("3", "{epsilon: 1}", "{epsilon: -1, delta: 0}", "{epsilon: .inf, delta: 0}"):
+        (tmp_path / "bad.yaml").write_text(text.replace("{epsilon: 0.25, delta: 1.0e-6}", bad))
+        assert gpate("schema", "check", tmp_path / "bad.yaml") == 2
+        assert "cost" in capsys.readouterr().err
 
 
 def test_check_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

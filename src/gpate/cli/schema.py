@@ -43,8 +43,8 @@ def init(
         console.out(text, end="", highlight=False)
         return
     output.write_text(text, encoding="utf-8")
-    todo = "" if "TODO" not in text else " Fill in what is marked TODO, then run: gpate schema check"
-    errors.print(f"Wrote {escape(str(output))}.{todo}", soft_wrap=True)
+    todo = "" if "TODO" not in text else " Fill in what is marked TODO, then run: gpate schema check "
+    errors.print(f"Wrote {escape(str(output))}.{todo}{escape(str(output)) if todo else ''}", soft_wrap=True)
 
 
 def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
         }
         cost = f"at epsilon {gate.spend:.4g}, delta {delta:g}"
         errors.print(f"Released bounds and categories {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
-    return {**found, "paid": cost}
+    return {**found, "paid": cost, "cost": (epsilon, delta)}
 
 
 @app.command()
@@ -91,6 +91,8 @@ def check(
             column.name: column.type + (", may be missing" if column.missing else "") for column in schema.columns
         }
         facts["target"] = schema.target or "none"
+        if schema.cost is not None:
+            facts["cost of the schema"] = f"epsilon {schema.cost.epsilon:g}, delta {schema.cost.delta:g}"
     facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
     plain = {escape(name): escape(value) for name, value in facts.items()}
     print_facts("A valid schema", plain)

@@ -171,7 +171,7 @@ class GPATE:
         epsilon = float("inf") if settings.noiseless else self.epsilon
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
-        for caution in budget.cautions() if ranks.first else ():
+        for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():
             on_warning(caution)
         ranks.agree("choice of sites", sites)
         walk = _walk(data, labels, public, settings, ranks, sites)
@@ -371,6 +371,17 @@ class GPATE:
         model = cls(epsilon=loaded.certificate.epsilon, delta=loaded.certificate.delta)
         model.release_ = loaded
         return model
+
+
+def _cost_of(schema: TableSchema | ImageSchema, budget: Budget) -> list[str]:
+    """That the schema itself was paid for, if it was."""
+    if schema.cost is None:
+        return []
+    epsilon, delta = schema.promised(budget.epsilon, budget.delta)
+    return [
+        f"The schema's own bounds and categories cost epsilon {schema.cost.epsilon:g} and delta {schema.cost.delta:g}, and it is part of "
+        f"the release, which therefore promises epsilon {epsilon:g} and delta {delta:g} in all. Mend, if that is too much: fit with less."
+    ]
 
 
 def _check_method(settings: Settings, ranks: Ranks) -> None:

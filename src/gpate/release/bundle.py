@@ -93,10 +93,11 @@ def write_release(
     if contents.torn or not contents.sealed:
         raise LedgerError(f"{folder / files.LEDGER} was changed while the release was written. Mend: write it again.")
     content[files.LEDGER] = files.read(folder, files.LEDGER)
+    epsilon, delta = schema.promised(contents.header.budget.epsilon, contents.header.budget.delta)
     certificate = Certificate(
         gpate_version=__version__,
-        epsilon=contents.header.budget.epsilon,
-        delta=contents.header.budget.delta,
+        epsilon=epsilon,
+        delta=delta,
         spend=contents.spend,
         accountant=contents.header.budget.accountant_for(contents.tally).name,
         neighbours=contents.header.neighbours,

@@ -34,6 +34,7 @@ from gpate.release.generator import (
     weight_problems,
     weights_from_bytes,
 )
+from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.student import MixtureSpec, Spec
 
 ROUNDING = 1e-9
@@ -113,7 +114,7 @@ def verify(folder: str | os.PathLike[str]) -> Verification:
         lambda made: f"written by gpate {made.gpate_version}, and its fingerprint is that of what it says",
     )
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
-    _check_ledger(rows, contents[files.LEDGER], certificate)
+    _check_ledger(rows, contents[files.LEDGER], certificate, _schema(contents[files.SCHEMA]))
     _check_generator(rows, contents)
     return Verification(checks=tuple(rows.rows), certificate=certificate)
 
@@ -137,7 +138,22 @@ def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate 
     return content
 
 
-def _check_ledger(rows: _Checklist, content: bytes | None, certificate: Certificate | None) -> None:
+def _schema(content: bytes | None) -> TableSchema | ImageSchema | None:
+    """The schema, if it is one; whether it is has a row of its own."""
+    if content is None:
+        return None
+    try:
+        return Schema.from_text(content.decode())
+    except (GpateError, UnicodeDecodeError):
+        return None
+
+
+def _check_ledger(
+    rows: _Checklist,
+    content: bytes | None,
+    certificate: Certificate | None,
+    schema: TableSchema | ImageSchema | None,
+) -> None:
     later = ("ledger seal", "ledger noise", "epsilon within budget", "epsilon as certified", "claim", "stamps")
     if content is None:
         rows.skipped(("ledger chain", *later), "the ledger cannot be read")
@@ -153,7 +169,7 @@ def _check_ledger(rows: _Checklist, content: bytes | None, certificate: Certific
     open_end = [] if ledger.sealed else ["the ledger is not sealed: its run is not over, or lines were cut off"]
     rows.add("ledger seal", open_end + (["it ends in half a line"] if ledger.torn else []), "closed for good")
     rows.add("ledger noise", _noise_problems(ledger), f"{ledger.header.noise}, for every event")
-    _check_epsilon(rows, ledger, certificate)
+    _check_epsilon(rows, ledger, certificate, schema)
 
 
 def _noise_problems(ledger: LedgerContents) -> list[str]:
@@ -164,8 +180,16 @@ def _noise_problems(ledger: LedgerContents) -> list[str]:
     return [f"{event} has no grid, so its noise was not exact" for event in sorted(bare, key=str)]
 
 
-def _check_epsilon(rows: _Checklist, ledger: LedgerContents, certificate: Certificate | None) -> None:
+def _check_epsilon(
+    rows: _Checklist,
+    ledger: LedgerContents,
+    certificate: Certificate | None,
+    schema: TableSchema | ImageSchema | None,
+) -> None:
     budget, spent = ledger.header.budget, ledger.tally
+    epsilon, delta = (budget.epsilon, budget.delta)
+    if schema is not None:
+        epsilon, delta = schema.promised(epsilon, delta)
     try:
         computed, why = attempt(lambda: _spend(budget, spent)), "its events are beyond what can be added up"
     except GpateError as problem:
@@ -190,8 +214,8 @@ def _check_epsilon(rows: _Checklist, ledger: LedgerContents, certificate: Certif
         f"{certificate.spend:.6g} at delta {certificate.delta:g}",
     )
     pairs = {
-        "epsilon": (certificate.epsilon, budget.epsilon),
-        "delta": (certificate.delta, budget.delta),
+        "epsilon": (certificate.epsilon, epsilon),
+        "delta": (certificate.delta, delta),
         "accountant": (certificate.accountant, budget.accountant_for(spent).name),
         "neighbours": (certificate.neighbours, ledger.header.neighbours),
         "noise": (certificate.noise, ledger.header.noise),
@@ -200,7 +224,8 @@ def _check_epsilon(rows: _Checklist, ledger: LedgerContents, certificate: Certif
     rows.add(
         "claim",
         [f"{name}: certificate {a!r}, ledger {b!r}" for name, (a, b) in pairs.items() if a != b],
-        "budget, accountant, neighbours, noise and last line are the ledger's",
+        "budget, accountant, neighbours, noise and last line are the ledger's"
+        + ("" if schema is None or schema.cost is None else ", and what the schema cost is added"),
     )
     owed = stamps_owed(ledger.header)
     stamps = "; ".join(certificate.not_for_release) or "none, and none is due"

@@ -91,6 +91,12 @@ def notices_of(
         found.append(
             Notice(level="care" if certificate.delta * records > 1 else "note", title="A large delta", text=said)
         )
+    if (cost := release.schema.cost) is not None:
+        said = (
+            f"Of epsilon {number(certificate.epsilon)}, {number(cost.epsilon)} went into the schema's own bounds and categories before the "
+            "run; the ledger of that is kept apart."
+        )
+        found.append(Notice(level="note", title="The schema was paid for as well", text=said))
     if certificate.spend < 0.5 * certificate.epsilon and math.isfinite(certificate.epsilon):
         said = (
             f"Only {number(certificate.spend)} of {number(certificate.epsilon)} was spent; the claim is the whole budget "

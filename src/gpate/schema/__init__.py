@@ -9,13 +9,14 @@ tensors are in `gpate.schema.codec`, apart, so that reading a schema does not lo
 """
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
-from gpate.schema.declaration import ImageSchema, Schema, TableSchema
+from gpate.schema.declaration import Cost, ImageSchema, Schema, TableSchema
 
 __all__ = [
     "Boolean",
     "Bounded",
     "Categorical",
     "Column",
+    "Cost",
     "Datetime",
     "ImageSchema",
     "Integer",

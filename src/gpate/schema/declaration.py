@@ -8,6 +8,7 @@ kind: table
 description: one line about the data          # optional
 target: income                                # optional: what a classifier is to predict
 row_id: person                                # optional: names a record; neither learnt nor synthesised
+cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: what bounds and categories cost
 columns:
   age:       {type: integer, bounds: [17, 90]}
   fare:      {type: numeric, bounds: [0.5, 512], scale: log, missing: true}
@@ -41,10 +42,11 @@ row_id: file                                  # optional
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -72,11 +74,35 @@ MAX_TEXT = 2**20
 """Characters of a schema file."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a schema itself was bought for: bounds and categories that were released from the records, with noise.
+
+    Attributes:
+        epsilon: of that release.
+        delta: of that release.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InvalidValue(f"{name} of cost", value, "a number, at least 0")
+
+
 class Schema(ABC):
     """Public facts about a record. Either a `TableSchema` or an `ImageSchema`."""
 
     kind: ClassVar[str]
     row_id: str | None
+    cost: Cost | None
+
+    def promised(self, epsilon: float, delta: float) -> tuple[float, float]:
+        """What a release with this schema promises, of a run that has so much to spend: the schema is part of it."""
+        return (epsilon, delta) if self.cost is None else (epsilon + self.cost.epsilon, delta + self.cost.delta)
 
     @property
     @abstractmethod
@@ -195,6 +221,7 @@ class TableSchema(Schema):
             record's label and no part of the features.
         row_id: name of the column that names a record. It is not in `columns`: it is never learnt.
         description: one line for people.
+        cost: what its bounds and categories were released for, if they were.
     """
 
     kind: ClassVar[str] = "table"
@@ -202,6 +229,7 @@ class TableSchema(Schema):
     target: str | None = None
     row_id: str | None = None
     description: str = ""
+    cost: Cost | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -253,12 +281,13 @@ class TableSchema(Schema):
         return {
             "kind": self.kind,
             **{key: value for key, value in named.items() if value},
+            **({} if self.cost is None else {"cost": asdict(self.cost)}),
             "columns": {column.name: column.to_dict() for column in self.columns},
         }
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> TableSchema:
-        _only(fields, ("description", "target", "row_id", "columns"), cls.kind)
+        _only(fields, ("description", "target", "row_id", "cost", "columns"), cls.kind)
         columns = fields.get("columns")
         if not isinstance(columns, Mapping) or not columns:
             raise SchemaError("A table's schema needs columns: a mapping from each name to its type.")
@@ -268,7 +297,16 @@ class TableSchema(Schema):
                 f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Mend: write down what is "
                 "publicly known; read off the data they would leak. Or release them with `gpate schema init --schema-epsilon`."
             )
-        return cls(**{**fields, "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items())})
+        cost = fields.get("cost")
+        if cost is not None and (not isinstance(cost, Mapping) or set(cost) != {"epsilon", "delta"}):
+            raise InvalidValue(
+                "cost", cost, "{epsilon: ..., delta: ...}, as `gpate schema init --schema-epsilon` writes it"
+            )
+        made = {
+            "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items()),
+            "cost": None if cost is None else Cost(**cost),
+        }
+        return cls(**{**fields, **made})
 
 
 def _unfinished(entry: object) -> bool:
@@ -290,6 +328,7 @@ class ImageSchema(Schema):
     """
 
     kind: ClassVar[str] = "image"
+    cost: ClassVar[None] = None  # type: ignore[misc]
     height: int
     width: int
     channels: int = 1

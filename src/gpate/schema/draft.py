@@ -47,8 +47,9 @@ Bounds and categories are left open ("{todo}"). They are not read off the data, 
 # privately: gpate schema init DATA --schema-epsilon 0.1 --ledger LEDGER."""
 _RELEASED = """\
 Bounds and categories were released with noise, {paid}: this adds to what later
-# releases of these data cost. Bounds are powers of two, and the few values outside are clipped; a category that few
-# records share is not listed and becomes `other`. What did not stand out of the noise is left open ("{todo}")."""
+# releases of these data cost, and the entry `cost` sees to it for those with this schema. Bounds are powers of two; they leave out
+# what lies apart, and with a small epsilon a good part of the values, which are clipped: look whether they are what you know.
+# A category that few records share is not listed and becomes `other`. What did not stand out of the noise is left open ("{todo}")."""
 
 
 def column_types(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -147,6 +148,7 @@ def draft(
     bounds: Mapping[str, tuple[float, float] | None] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     paid: str = "",
+    cost: tuple[float, float] | None = None,
 ) -> str:
     """The text of a schema file, with comments, and `TODO` where a person must decide.
 
@@ -156,6 +158,7 @@ def draft(
         bounds: those that were released privately; None for a column of which nothing could be said.
         categories: those that were released privately.
         paid: what these cost, in words. Without it none were released.
+        cost: epsilon and delta of it: it stays with the schema, and every release with this schema adds it to its own.
     """
     if not types:
         raise SchemaError("There are no columns to draft a schema for.")
@@ -167,7 +170,10 @@ def draft(
     bounds, categories = bounds or {}, categories or {}
     row_id = row_id_of(list(types))
     header = _HEADER.format(source=source, open=(_RELEASED if paid else _NOT_READ).format(paid=paid, todo=TODO))
-    lines = [f"{header}kind: table", "target: null", f"row_id: {_inline(row_id)}", "columns:"]
+    lines = [f"{header}kind: table", "target: null", f"row_id: {_inline(row_id)}"]
+    if cost is not None:
+        lines.append(f"cost: {_inline(dict(zip(('epsilon', 'delta'), cost, strict=True)))}")
+    lines.append("columns:")
     for name, kind in types.items():
         if name != row_id:
             lines.append(f"  {_inline(name)}: {_inline(_entry(name, kind, bounds, categories))}")
