@@ -295,6 +295,7 @@ TABLES = {
     "a column of NaN": (lambda f, p: write_csv(f.assign(pay=np.nan), p), "SchemaError", "pay"),
     "one class": (lambda f, p: write_csv(f.assign(ill="no"), p), "OneClassOnly", "same label"),
     "another encoding": (lambda f, p: write_csv(f.assign(job="zébra"), p, "latin-1"), "DataUnreadable", "UTF-8"),
+    "semicolons": (lambda f, p: f.to_csv(p, index=False, sep=";"), "DataUnreadable", "with commas"),
     "no record": (lambda f, p: write_csv(f.iloc[:0], p), "DataEmpty", "no record"),
     "an empty file": (lambda f, p: p.write_bytes(b""), "DataEmpty", "empty"),
     "no file": (lambda f, p: None, "DataNotFound", "There is no"),
@@ -374,6 +375,7 @@ ARGUMENTS = {
     "neither true nor false": (["--schema", "table.yaml", "--set", "noiseless=yes"], "InvalidValue", "true or false"),
     "epsilon 0": (["--schema", "table.yaml", "--epsilon", "0"], "InvalidValue", "epsilon must be > 0"),
     "an epsilon that buys nothing": (["--schema", "table.yaml", "--epsilon", "0.01"], "InvalidValue", "one iteration"),
+    "an epsilon that promises nothing": (["--schema", "table.yaml", "--epsilon", "1e6"], "InvalidValue", "nonprivate"),
     "delta 0": (["--schema", "table.yaml", "--delta", "0"], "InvalidValue", "delta must be"),
     "a target that is no column": (["--schema", "table.yaml", "--target", "zip"], "InvalidValue", "one of the columns"),
     "a seed for exact noise": (["--schema", "table.yaml", "--noise-seed", "3"], "InvalidValue", "noise"),
@@ -399,6 +401,18 @@ def test_data_or_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "--resume RUN" in capsys.readouterr().err
     assert gpate("fit", "--resume", tmp_path) == 2
     assert "can be resumed" in capsys.readouterr().err
+    assert gpate("fit", "--resume", tmp_path, "--epsilon", "3", "--noise-seed", "1") == 2
+    assert "--epsilon, --noise-seed must be left out" in capsys.readouterr().err
+
+
+def test_verify_says_which_folder_it_wants(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next(path for path in sorted(runs.iterdir()) if (path / "release").is_dir())
+    assert gpate("verify", run) == 2
+    assert f"{run / 'release'}" in capsys.readouterr().err.replace("\n", "")
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "release" / "certificate.json").unlink()
+    assert gpate("verify", tmp_path / "run" / "release") == 2
+    assert "gpate fit --resume" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_existing_run_is_not_touched(runs: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ STOPPED = 130
 
 
 def fit(
+    ctx: typer.Context,
     data: Annotated[
         str | None, typer.Argument(help="A benchmark's name, a .csv, .parquet or .npz file, or a folder of images.")
     ] = None,
@@ -71,6 +72,9 @@ def fit(
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
+    if resume is not None and (given := [name for name in _CHOSEN if _was_given(ctx, name)]):
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InvalidValue(names, "beside --resume", "left out", "A run goes on with what it began with.")
     ranks = ranks_here()
     atexit.register(ranks.close)
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
@@ -108,7 +112,10 @@ def fit(
                     stop=stop.is_set,
                 )
         except Interrupted as stopped:
-            errors.print(f"[bold]{escape(str(stopped))}[/]", soft_wrap=True, highlight=False)
+            said = str(stopped)
+            if "--resume" not in said:
+                said += f" Mend: `gpate fit --resume {resume or out or Path('run')}` goes on from here."
+            errors.print(f"[bold]{escape(said)}[/]", soft_wrap=True, highlight=False)
             raise typer.Exit(STOPPED) from None
     if not ranks.first:
         return
@@ -126,6 +133,29 @@ def fit(
         soft_wrap=True,
         highlight=False,
     )
+
+
+_CHOSEN = (
+    "schema",
+    "target",
+    "out",
+    "epsilon",
+    "delta",
+    "recipe",
+    "change",
+    "noise",
+    "noise_seed",
+    "seed",
+    "device",
+    "quick",
+    "sites",
+)
+"""What a run is told when it begins, and not again."""
+
+
+def _was_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -172,26 +202,25 @@ def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
-        TextColumn("epsilon {task.fields[spend]} of {task.fields[epsilon]}"),
-        TextColumn("answered {task.fields[answered]}"),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[told]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("teachers vote", total=1.0, spend="0", epsilon="", answered="", rate="", left="")
+        task = bar.add_task("beginning", total=1.0, told="", left="")
 
         def show(p: Step) -> None:
             s = _shown(p)
-            left = s["seconds_left"]
+            left, rate = s["seconds_left"], s["iterations_per_second"]
+            spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
+            told = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
+            if s["answered"] < 1:
+                told.insert(1, f"answered {s['answered']:.0%}")
             bar.update(
                 task,
                 completed=s["fraction"],
                 description=f"iteration {s['iteration']}" + (" (again, already paid)" if s["replayed"] else ""),
-                spend=f"{s['spend']:.3g}" if s["spend"] is not None else "∞",
-                epsilon=f"{s['epsilon']:g}" if s["epsilon"] is not None else "∞",
-                answered=f"{s['answered']:.0%}",
-                rate=f"{s['iterations_per_second']:.2g} it/s",
+                told=", ".join(told),
                 left="" if left is None else f"about {left:.0f} s left",
             )
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpate.cli.output import console, print_json
+from gpate.errors import InvalidValue
 
 
 def verify(
@@ -22,6 +23,10 @@ def verify(
     """Checks a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 2 if anything does not hold."""
     from gpate.release import verify as check
 
+    if (release / "private").is_dir() and (release / "release").is_dir():
+        raise InvalidValue(
+            "release", str(release), f"the folder that may leave, {release / 'release'}", "This is the whole run."
+        )
     found = check(release)
     good = found.releasable if for_release else found.passed
     certificate = found.certificate
@@ -48,7 +53,7 @@ def verify(
         failed = sum(not row.passed for row in found.checks)
         console.print(
             f"[bold white on red] DOES NOT HOLD [/] {failed} of {len(found.checks)} checks failed. "
-            "Do not trust what this release claims. Mend: fetch it again from its owner.",
+            f"Do not trust what this release claims. Mend: {_mend(release, found.certificate is None)}",
             highlight=False,
         )
         raise typer.Exit(2)
@@ -60,3 +65,10 @@ def verify(
     console.print(escape(certificate.statement()), highlight=False)
     console.print(f"\nFingerprint: {certificate.fingerprint}", highlight=False, soft_wrap=True)
     raise typer.Exit(0 if good else 2)
+
+
+def _mend(release: Path, uncertified: bool) -> str:
+    run = release.resolve().parent
+    if uncertified and (run / "private" / "run.json").exists():
+        return f"its run is not finished: `gpate fit --resume {run}`."
+    return "remove files that are not its own, or fetch it again from its owner."

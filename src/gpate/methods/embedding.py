@@ -380,8 +380,8 @@ class _Release:
         found = ranks.share_released(answer)
         if found.value.sum() < 10 * sigma:
             on_warning(
-                f"The number of records cannot be told from the noise (give or take {2 * sigma:,.0f}): the synthetic "
-                "images will say next to nothing. Mend: a larger epsilon, or more records."
+                f"The number of records is small beside its noise (give or take {2 * sigma:,.0f}): the synthetic "
+                "images may say little. Mend: a larger epsilon, or more records."
             )
         return found.map(lambda noisy: plausible_counts(noisy, sigma))
 

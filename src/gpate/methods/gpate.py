@@ -11,6 +11,7 @@ folder with two halves, `private/` and `release/`; only the second may leave.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import shutil
 import tempfile
@@ -38,6 +39,9 @@ from gpate.private.fingerprint import new_key
 from gpate.release import Certificate, Release, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.streams import Streams
+
+_MOST = 1000.0
+"""Of epsilon: with more the noise is finer than the numbers it is added to."""
 
 
 class NotFittedError(GpateError, AttributeError, ValueError):
@@ -169,6 +173,10 @@ class GPATE:
         ranks.agree("schema", public.to_dict())
         streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
         epsilon = float("inf") if settings.noiseless else self.epsilon
+        if math.isfinite(epsilon) and epsilon > _MOST:
+            raise InvalidValue(
+                "epsilon", epsilon, f"at most {_MOST:g}", "More is no promise: take the recipe `nonprivate`."
+            )
         pure = settings.pure(epsilon)
         budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
         for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():

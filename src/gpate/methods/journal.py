@@ -84,7 +84,7 @@ class Journal:
         file = _file(name)
         if not self.folder.has(file):
             if self.stop():
-                raise Interrupted("Stopped before a release; those before it are kept.")
+                raise Interrupted("Stopped before a release; what was paid for is kept.")
             sigma = 1.0 / self._mu(name)
             answer = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name)(records(sigma), self.gate)
             self.folder.write_json(

@@ -414,8 +414,8 @@ def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
     noise = view.counts.spread
     if view.sizes.sum() < 10 * noise:
         on_warning(
-            f"The number of records cannot be told from the noise (give or take {2 * noise:,.0f}): the synthetic table will "
-            "say next to nothing. Mend: a larger epsilon, or more records."
+            f"The number of records is small beside its noise (give or take {2 * noise:,.0f}): the synthetic table may "
+            "say little. Mend: a larger epsilon, or more records."
         )
     elif view.tables and view.spread * math.sqrt(max(view.group_sizes)) > view.sizes.max() / max(view.group_sizes):
         on_warning(
@@ -432,7 +432,7 @@ def _watch(
 
     def after_step(step: int) -> None:
         if stop():
-            raise Interrupted("Stopped while the student was fitted; all releases are kept.")
+            raise Interrupted("Stopped while the student was fitted; all that was paid for is kept.")
         on_progress(
             Progress(
                 iteration=step,

@@ -25,7 +25,8 @@ def schema_for(schema: Any, name: str | None, target: str | None) -> TableSchema
     if schema is None:
         raise SchemaError(
             "A schema is needed: bounds and categories read off the data would leak. "
-            "Mend: `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema."
+            "Mend: for a table `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema; for images write "
+            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]} with your own numbers and names."
         )
     public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
     if target is not None:

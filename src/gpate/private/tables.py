@@ -226,6 +226,10 @@ def check_columns(facts: TableFacts | None, names: Sequence[Any], where: str, *,
     if facts is None:
         return
     declared, there = dict.fromkeys(wanted_columns(facts)), set(map(str, names))
+    if len(names) == 1 and str(names[0]) not in declared and any(sign in str(names[0]) for sign in ";\t|"):
+        raise DataUnreadable(
+            f"{where} seems to have other signs than commas between its columns. Mend: save it with commas."
+        )
     for name in declared:
         if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.

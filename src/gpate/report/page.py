@@ -54,7 +54,7 @@ SEED = 0
 PER_CLASS = 64
 """Synthetic images of each class."""
 
-EVALUATE = "gpate evaluate {run} --append records.jsonl"
+EVALUATE = "gpate evaluate {run} --train TRAIN --test TEST --append records.jsonl"
 """The command that makes what `evaluations` holds."""
 
 

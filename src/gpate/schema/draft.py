@@ -27,6 +27,7 @@ ROWS = 1000
 
 _LONGEST_NAME = 250  # YAML's keys may have 1024 characters, which take up to four when they are escaped
 _TIME_NAME = re.compile(r"(^|_)(date|time|datetime|timestamp|day)($|_)|_(at|on)$", re.IGNORECASE)
+_VALUE = re.compile(r"^\s*[-+]?\d[\d.,:/eE+ -]*\s*$")
 _ID_NAME = re.compile(r"^(id|uuid|row_?id|record_?id|index)$", re.IGNORECASE)
 
 _HEADER = """\
@@ -91,7 +92,10 @@ def _csv_kinds(path: Path) -> dict[str, str]:
     from pandas.api import types
 
     if not path.name.endswith((".csv", ".csv.gz")):
-        raise SchemaError(f"{path} is of no known kind. Mend: give a .csv, .csv.gz or .parquet file.")
+        raise SchemaError(
+            f"{path} is not a .csv, .csv.gz or .parquet file. Mend: give one; a schema of images is written by hand, such as "
+            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]}."
+        )
     if not path.exists():
         raise SchemaError(f"There is no file {path}.")
 
@@ -100,7 +104,11 @@ def _csv_kinds(path: Path) -> dict[str, str]:
         return pd.read_csv(path, nrows=ROWS)
 
     if (head := attempt(first_rows)) is None:  # pandas' own words quote lines
-        raise SchemaError(f"{path} cannot be read as a table with one line of column names at its top.")
+        raise SchemaError(
+            f"{path} cannot be read as a table with one line of column names at its top. Mend: save it as UTF-8, with commas."
+        )
+    names = attempt(lambda: [str(name) for name in pd.read_csv(path, nrows=1, header=None, dtype=str).iloc[0]])
+    _check_names(names or [str(name) for name in head.columns], path)
 
     def kind(dtype: Any) -> str:
         tests = {
@@ -112,6 +120,21 @@ def _csv_kinds(path: Path) -> dict[str, str]:
         return next((name for name, is_it in tests.items() if is_it(dtype)), "categorical")
 
     return {str(name): kind(dtype) for name, dtype in head.dtypes.items()}
+
+
+def _check_names(names: Sequence[str], path: Path) -> None:
+    """Raises if the first line seems to hold something else than names. It is not quoted: it may be a record."""
+    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
+        raise SchemaError(
+            f"{path} seems to have other signs than commas between its columns. Mend: save it with commas."
+        )
+    values = sum(bool(_VALUE.match(name)) for name in names)
+    if values > 1 and 3 * values >= len(names):
+        raise SchemaError(
+            f"The first line of {path} seems to be a record: numbers or dates where names belong. Mend: put a line of names on top."
+        )
+    if len(set(names)) < len(names):
+        raise SchemaError(f"Two columns of {path} have the same name. Mend: give each column its own.")
 
 
 def _parquet_kinds(path: Path) -> dict[str, str]:

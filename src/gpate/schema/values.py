@@ -51,7 +51,7 @@ def read(column: Column, series: pd.Series) -> Read:
     if missing.any() and not column.missing:
         raise SchemaError(
             f"Column {column.name!r} has missing values, and its schema does not allow them. "
-            "Mend: declare missing: true, or fill them in before."
+            "Mend: declare missing: true, or fill them in before; those of the target must be filled in, if only with a category for them."
         )
     numbers, outside = np.zeros(len(series)), 0
     if not missing.all():
