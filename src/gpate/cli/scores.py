@@ -18,6 +18,12 @@ TITLES = {
     "auprc": "AUPRC",
     "f1": "F1",
     "fid": "FID",
+    "fid-classifier": "FID, by a classifier",
+    "judge_accuracy": "accuracy of the judge",
+    "inception_score": "Inception Score",
+    "copy_share": "copies",
+    "nearer_to_train": "nearer to train",
+    "nn_distance_ratio": "nearest neighbour ratio",
 }
 GROUPS = {
     "utility": "Utility: trained on the synthetic records, tested on real ones",
@@ -25,10 +31,6 @@ GROUPS = {
     "quality": "Quality of the images",
     "memorisation": "Memorisation: synthetic records against the training records",
 }
-
-
-WIDE = 108
-"""Columns of a terminal that has room for all metrics side by side."""
 
 
 def show(found: Evaluation) -> None:
@@ -88,13 +90,14 @@ def _number(score: Score | None) -> str:
 
 
 def _grids(scores: Sequence[Score]) -> list[Table]:
-    """All metrics in one grid, or two at a time where the terminal is narrow."""
-    metrics = list(dict.fromkeys(s.metric for s in scores))
-    each = len(metrics) if console.width >= WIDE else 2
-    return [
-        _grid([s for s in scores if s.metric in metrics[start : start + each]])
-        for start in range(0, len(metrics), each)
-    ]
+    """All metrics in one grid, or as many at a time as the terminal has room for."""
+    metrics, anywhere = list(dict.fromkeys(s.metric for s in scores)), console.options.update(max_width=10_000)
+    for each in range(len(metrics), 0, -1):
+        parts = [metrics[start : start + each] for start in range(0, len(metrics), each)]
+        grids = [_grid([s for s in scores if s.metric in part]) for part in parts]
+        if each == 1 or all(console.measure(grid, options=anywhere).maximum <= console.width for grid in grids):
+            break
+    return grids
 
 
 def _grid(scores: Sequence[Score]) -> Table:
