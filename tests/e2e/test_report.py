@@ -49,6 +49,8 @@ def test_for_release_nothing_real_is_even_read(run: Path, tmp_path: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert (told["release"], told["unnoised"], told["bytes"]) == (True, False, out.stat().st_size)
     assert "May be passed on with the release" in out.read_text()
+    assert gpate("report", run / "release", *arguments, "--release", "--force") == 0
+    assert "were left out" in capsys.readouterr().err
 
 
 def test_a_benchmark_by_name(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def report(
     elif not quiet:
         size = f"{output.stat().st_size / 1024:,.0f} KiB"
         errors.print(f"Wrote {escape(str(output))} ({size}).", soft_wrap=True, highlight=False)
+        if release and (real is not None or evaluation is not None):
+            errors.print("--real and --evaluation were left out: nothing of them may leave.", highlight=False)
         if inside:
             errors.print(
                 "[bold red]It holds figures without noise: keep it inside.[/] For others: --release", highlight=False
