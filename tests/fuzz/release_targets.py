@@ -210,7 +210,7 @@ def _ledger(folder: Path) -> Make:
 def _ledger_case(raw: bytes) -> None:
     contents = ledgers.parse_ledger(raw, source=files.LEDGER)
     rows = _Checklist()
-    _check_epsilon(rows, contents, None)
+    _check_epsilon(rows, contents, None, None)
     assert rows.rows
 
 
