@@ -231,6 +231,28 @@ def test_sampling_follows_the_probabilities() -> None:
     assert zero["a"].tolist() == ["p", "p", "p"]
 
 
+def test_values_are_rounded_to_the_decimals_declared_and_stay_within_the_bounds() -> None:
+    columns = {
+        "a": {"type": "numeric", "bounds": [0.05, 9.97], "decimals": 1, "missing": True},
+        "b": {"type": "numeric", "bounds": [0, 1]},
+    }
+    schema = Schema.from_dict({"kind": "table", "columns": columns})
+    assert isinstance(schema, TableSchema)
+    assert Schema.from_text(schema.to_text()) == schema
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": [0.05, 9.97, np.nan, *rng.uniform(0.05, 9.97, 50)], "b": rng.random(53)})
+    codec = TableCodec(schema)
+    back = codec.decode(codec.encode(frame).features)
+    inside = frame["a"].round(1).clip(0.05, 9.97)
+    np.testing.assert_array_equal(back["a"], inside)
+    assert (back["b"].round(6) != back["b"].round(3)).any()
+    for kind, decimals in (("numeric", -1), ("numeric", 1.0), ("numeric", True), ("numeric", 99), ("integer", 1)):
+        with pytest.raises(GpateError, match="decimals"):
+            Schema.from_dict(
+                {"kind": "table", "columns": {"a": {"type": kind, "bounds": [0, 9], "decimals": decimals}}}
+            )
+
+
 def test_the_row_id_is_left_aside() -> None:
     codec = codec_of(row_id="person", a={"type": "boolean"})
     frame = pd.DataFrame({"person": [7, 8], "a": [True, False]})

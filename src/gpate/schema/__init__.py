@@ -5,7 +5,7 @@ tensors are in `gpate.schema.codec`, apart, so that reading a schema does not lo
 
     >>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
     >>> schema.columns[0]
-    Integer(name='age', missing=False, bounds=(0, 120), scale='linear')
+    Integer(name='age', missing=False, bounds=(0, 120), scale='linear', decimals=None)
 """
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric

@@ -1,7 +1,7 @@
 """What a column may hold: one frozen class per type, each made of public facts.
 
 >>> column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
-Numeric(name='fare', missing=False, bounds=(0.0, 500.0), scale='arcsinh')
+Numeric(name='fare', missing=False, bounds=(0.0, 500.0), scale='arcsinh', decimals=None)
 """
 
 from __future__ import annotations
@@ -119,6 +119,10 @@ class Bounded(Column):
         raise TypeError(f"{type(self).__name__} declares no bounds of its own: use Numeric, Integer or Datetime.")
 
 
+MOST_DECIMALS = 12
+"""Of a column of numbers: more are below the precision of what is learnt."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Numeric(Bounded):
     """A number between two bounds; values outside are clipped.
@@ -126,11 +130,13 @@ class Numeric(Bounded):
     Attributes:
         bounds: (lower, upper).
         scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
+        decimals: to which synthetic values are rounded, as those of the real column are; None leaves them as they come.
     """
 
     type: ClassVar[str] = "numeric"
     bounds: tuple[float, float]
     scale: str = "linear"
+    decimals: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,6 +153,10 @@ class Numeric(Bounded):
                 what, [lower, upper], "positive for a log scale", "Use scale: arcsinh if 0 or less can occur."
             )
         self._set("bounds", (lower, upper))
+        if self.decimals is not None and (type(self.decimals) is not int or not 0 <= self.decimals <= MOST_DECIMALS):
+            raise InvalidValue(
+                f"decimals of column {self.name!r}", self.decimals, f"a whole number from 0 to {MOST_DECIMALS}"
+            )
 
     @staticmethod
     def _bound(what: str, value: object) -> float:
@@ -166,6 +176,11 @@ class Integer(Numeric):
     """
 
     type: ClassVar[str] = "integer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decimals is not None:
+            raise InvalidValue(f"decimals of column {self.name!r}", self.decimals, "left out: it is a whole number")
 
     @staticmethod
     def _bound(what: str, value: object) -> int:

@@ -11,7 +11,7 @@ row_id: person                                # optional: names a record; neithe
 cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: what bounds and categories cost
 columns:
   age:       {type: integer, bounds: [17, 90]}
-  fare:      {type: numeric, bounds: [0.5, 512], scale: log, missing: true}
+  fare:      {type: numeric, bounds: [0.5, 512], scale: log, decimals: 2, missing: true}
   gain:      {type: numeric, bounds: [0, 99999], scale: arcsinh}
   job:       {type: categorical, categories: [Clerk, Cook, Other], other: Other, missing: true}
   grade:     {type: categorical, categories: [1, 2, 3]}
@@ -21,7 +21,7 @@ columns:
 ```
 
 - `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
-  `log` (positive bounds) or `arcsinh`.
+  `log` (positive bounds) or `arcsinh`. `numeric` may have `decimals`, to which synthetic values are rounded.
 - `categorical`: `categories`, all texts or all numbers (quote "yes", "no", "null" and dates: YAML reads them as something
   else), and `other`, the category that takes every value not listed; without it such a value is an error.
 - `boolean`: true/false, or 1/0, in the data.

@@ -189,6 +189,8 @@ def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
 @values_of.register(Numeric)
 def _(column: Numeric, numbers: Any, missing: Bools) -> Any:
     values = _from_unit(numbers, *column.span, column.scale)
+    if column.decimals is not None:
+        values = np.clip(np.round(values, column.decimals), *column.span)
     values[missing] = np.nan
     return values
 
