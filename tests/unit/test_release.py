@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -350,6 +351,23 @@ def test_rare_conditions_end_with_an_error(table: Release, monkeypatch: pytest.M
     monkeypatch.setattr(load, "PATIENCE", 10_000)
     with pytest.raises(ConditionTooRare, match=r"Only 0 of .* meet fare = 0\.5, income = 1.*loosen"):
         table.sample(5, where={"fare": 0.5, "income": 1})
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"age": "60..40"}, "lower end first"),
+        ({"age": "old"}, "such as '17..90'"),
+        ({"age": "900..1000"}, "declared bounds 17..90"),
+        ({"seen": "yesterday"}, "such as '20"),
+        ({"seen": "1950-01-01..1950-02-01"}, "declared bounds"),
+    ],
+)
+def test_conditions_are_refused_with_the_words_of_their_column(
+    table: Release, where: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidValue, match=re.escape(said)):
+        table.sample(1, where=where)
 
 
 @pytest.mark.parametrize(

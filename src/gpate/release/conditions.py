@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue, UnknownClass
-from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, TableSchema
+from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Numeric, TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,8 +152,14 @@ def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.b
         lower, upper = (read(end) for end in (ends if len(ends) == 2 else [ends[0]] * 2))
     except (ValueError, IndexError):
         lower = upper = None
-    if lower is None or len(ends) > 2 or not lower <= upper:
-        raise InvalidValue(what, value, "a value, or a range such as '30..40'")
+    first, last = column.bounds if isinstance(column, Numeric | Datetime) else (-np.inf, np.inf)
+    if lower is None or len(ends) > 2:
+        example = f"{first:%Y-%m-%d}..{last:%Y-%m-%d}" if isinstance(column, Datetime) else f"{first:g}..{last:g}"
+        raise InvalidValue(what, value, f"a value, or a range such as '{example}'")
+    if not lower <= upper:
+        raise InvalidValue(what, value, "a range with its lower end first")
+    if lower > read(last) or upper < read(first):
+        raise InvalidValue(what, value, f"within the declared bounds {first}..{last}: there are no such records")
     return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool)
 
 
