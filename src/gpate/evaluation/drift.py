@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-_MOST = 1_000
-"""Records of each set."""
+MOST = 1_000
+"""Records of each set that are looked at."""
 
 _DEVIATIONS, _LEAST = 4.0, 0.05
 """How far beyond 1/2 the classifier must come, in standard deviations of chance and as it is."""
@@ -35,7 +35,7 @@ def differ(train: NDArray[Any], test: NDArray[Any], *, seed: int = 0) -> bool:
         seed: of the choice of halves.
     """
     rng = np.random.default_rng(seed)
-    most = min(_MOST, len(train), len(test))
+    most = min(MOST, len(train), len(test))
     half = most // 2
     if half < 10:
         return False

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpate.errors import GpateError
 from gpate.evaluation.distances import Moments, NoValue, frechet, inception_score, moments, nearest, prdc
-from gpate.evaluation.drift import DIFFER, differ
+from gpate.evaluation.drift import DIFFER, MOST, differ
 from gpate.evaluation.image_cache import Cache
 from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
 from gpate.evaluation.image_records import Effort, Records
@@ -33,9 +33,6 @@ EXCESS = 0.001
 
 NEARER = 0.2
 """Of `nearer_to_train`: above this (and four standard errors) a set is called memorised."""
-
-_COMPARED = 1_000
-"""Training and test records that are compared with each other."""
 
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
@@ -188,7 +185,7 @@ class Real:
     @cached_property
     def _drifted(self) -> bool:
         """Whether training and test records can be told apart."""
-        return differ(*(side.some(_COMPARED, "drift").vectors().cpu().numpy() for side in (self.train, self.all_test)))
+        return differ(*(side.some(MOST, "drift").vectors().cpu().numpy() for side in (self.train, self.all_test)))
 
     def usual_copies(self) -> float:
         """Share of test records that are copies of training records."""

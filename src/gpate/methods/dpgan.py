@@ -214,9 +214,8 @@ class SampledCritic(Adversary):
 
     def _noisy_sum(self, step: int) -> Released[NDArray[np.float32]]:
         """The noised sum of a secret sample's gradients, [numbers in a vector]."""
-        payment = self.gate.paid(
-            self.release.event(self.gate)
-        )  # not the step: one sample, one payment, whatever a crash took
+        # by payment, not by step: one sample is paid for once, whatever a crash took
+        payment = self.gate.paid(self.release.event(self.gate))
         places = self._draws.poisson(payment, len(self._features), probability=self.q).to(self.device)
         vectors = self._vectors(self._features[places], self._labels[places], step, real=True)
         chunks = (Sensitive(Records(part)) for part in vectors)

@@ -239,9 +239,8 @@ class SecretCritic(Adversary):
         return Turn(proposed, noisy.map(torch.from_numpy))
 
     def _noisy_slopes(self, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
-        payment = self.gate.paid(
-            self.release.event(self.gate)
-        )  # not the iteration: one draw, one payment, whatever a crash took
+        # by payment, not by iteration: one draw is paid for once, whatever a crash took
+        payment = self.gate.paid(self.release.event(self.gate))
         chosen = self._draws.choices(payment, self.school.ensemble.teachers, len(records))
         slopes = self.school.ensemble.slopes_by(chosen, records, labels)
         return self.release(slopes, self.gate).map(lambda noisy: noisy.astype(np.float32))

@@ -154,9 +154,7 @@ def train_student(
             raise Interrupted(
                 f"Stopped after iteration {done}. Mend: `gpate fit --resume {folder.path}` goes on from here."
             )
-    if ranks.share(
-        lambda: not answers.all_kept
-    ):  # from here on the ledger may be sealed, and nothing can be asked again
+    if ranks.share(lambda: not answers.all_kept):  # once the ledger is sealed nothing can be asked again
         checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
     student.finish(streams.torch("statistics"))
     return student
