@@ -123,9 +123,9 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
     found = own[-1]
     charts, parts = _charts(found), _parts(found)
     metric, synthetic, real = _headline(found)
-    against = f", against {number(round(real, 3))} with real ones" if real is not None else ""
+    against = f", against {number(real, places=3)} with real ones" if real is not None else ""
     said = (
-        f"Models trained on synthetic records reach {_title(metric)} {number(round(synthetic, 3))}{against}."
+        f"Models trained on synthetic records reach {_title(metric)} {number(synthetic, places=3)}{against}."
         if synthetic is not None
         else ""
     )
@@ -141,7 +141,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         facts=_facts(found),
         notes=[name(note, most=600) for note in found.notes],
         coverage=[
-            f"{_title(s.metric)}{f' ({name(s.subject)})' if s.subject else ''} is {number(round(s.mean, 3))}"
+            f"{_title(s.metric)}{f' ({name(s.subject)})' if s.subject else ''} is {number(s.mean, places=3)}"
             for s in found.scores
             if s.metric in COVERAGE and s.source == "synthetic" and s.values and s.mean < LOW_COVERAGE
         ],
@@ -235,8 +235,8 @@ def _shown(score: Score | None) -> str:
         return "\N{EN DASH}"
     if score.reason is not None:
         return name(score.reason, most=300)
-    spread = f" ± {number(round(score.std, 4))}" if len(score.values) > 1 else ""
-    return f"{number(round(score.mean, 4))}{spread}"
+    spread = f" ± {number(score.std, places=4)}" if len(score.values) > 1 else ""
+    return f"{number(score.mean, places=4)}{spread}"
 
 
 def _facts(found: Evaluation) -> list[tuple[str, str]]:

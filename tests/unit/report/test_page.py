@@ -271,6 +271,13 @@ def test_small_classes_and_gaps_are_warned_of(tmp_path: Path) -> None:
     assert "A small class >50K (0.5%)" in " ".join(text.split())
 
 
+def test_no_zero_has_a_sign(table_run: Path) -> None:
+    """Among them, of a map of differences, those that round to zero from below."""
+    below = Score(group="fidelity", metric="kid", values=(-0.00001,), larger_is_better=False)
+    text = check_form(render(table_run, real=real_table(), evaluations=[evaluation(scores=(below,))])).text
+    assert not re.search(r"[-\N{MINUS SIGN}]0(?![.\d])", text)
+
+
 def test_refusals(table_run: Path, image_run: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseNotFound):
         write_report(tmp_path / "nowhere", tmp_path / "a.html")
