@@ -271,6 +271,18 @@ def test_small_classes_and_gaps_are_warned_of(tmp_path: Path) -> None:
     assert "A small class >50K (0.5%)" in " ".join(text.split())
 
 
+@pytest.mark.parametrize("release", [False, True], ids=["inside", "for release"])
+def test_what_the_run_said_stands_among_the_warnings(table_run: Path, tmp_path: Path, release: bool) -> None:
+    said = f"Votes are mostly noise. {HOSTILE}"
+    make_release(tmp_path / "release", settings={"recipe": "test", "quick": True}, notes=[said])
+    text = check_form(render(tmp_path, release=release)).text
+    assert f"Said by the run {said}" in text
+    assert "A try-out It was fitted with --quick" in text
+    other = render(table_run, release=release)
+    assert "Said by the run" not in other
+    assert "A try-out" not in other
+
+
 def test_a_reason_is_given_once_for_all_scores_that_share_it(table_run: Path) -> None:
     why, other = "not computable, because the quick mode leaves out LR", "not computable, because training failed"
     sides = ("synthetic", "real")
