@@ -151,6 +151,7 @@ def test_a_tiny_epsilon_ends_with_a_warning(kind: str, epsilon: float, tmp_path:
     warnings: list[str] = []
     made = fitted(kind, tmp_path / "run", epsilon=epsilon, hooks={"on_warning": warnings.append})
     assert warnings
+    assert made.release_.notes == tuple(warnings)  # whoever reads the release is told as well
     assert made.privacy.spend <= epsilon
     assert len(made.sample(7)[0] if kind == "image" else made.sample(7)) == 7
 

@@ -424,10 +424,23 @@ def test_values_outside_the_domain_are_told_with_noise_and_never_by_themselves(t
     told = json.loads((tmp_path / "run" / "private" / "outside.json").read_text())
     assert told["counts"] != [4000, 0, 0, 0]
     assert abs(told["counts"][0] - 4000) < 6 * told["sigma"]
+    assert made.release_.notes == tuple(warnings)
     settings = {"outside_share": 0.0, "iterations": 1}
     silent = model(settings=settings).fit(frame, schema=TABLE, out=tmp_path / "two", on_warning=warnings.append)
     assert "DiscreteGaussian" not in silent.privacy.events
     assert len(warnings) == 1
+
+
+def test_what_was_said_before_a_run_was_stopped_is_in_its_release(tmp_path: Path) -> None:
+    frame = pd.concat([table(4000), table(4000).assign(age=777_333)])
+    warnings: list[str] = []
+    with pytest.raises(Interrupted):
+        model(settings={"outside_share": 0.4, "iterations": 2}).fit(
+            frame, schema=TABLE, out=tmp_path / "run", on_warning=warnings.append, stop=lambda: True
+        )
+    resumed = GPATE.resume(tmp_path / "run", frame)
+    assert len(warnings) == 1
+    assert resumed.release_.notes == tuple(warnings)
 
 
 @pytest.mark.parametrize("recipe", ["dcgan", "nonprivate"])

@@ -144,12 +144,13 @@ def test_default_takes_what_suits_the_records(schema: ImageSchema | TableSchema,
 
 
 def test_a_release_tells_the_settings_of_its_own_method_only() -> None:
-    assert set(RECIPES["default-tables"].to_json()) == {"recipe", "source", "method", "marginals", "speed"}
+    assert set(RECIPES["default-tables"].to_json()) == {"recipe", "source", "method", "quick", "marginals", "speed"}
     assert "embedding" not in RECIPES["paper-mnist-eps1"].to_json()
 
 
 def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
     small = quick(RECIPES["paper-mnist-eps1"])
+    assert (small.quick, RECIPES["paper-mnist-eps1"].quick) == (True, False)
     assert small.training.iterations == 20
     assert small.mechanism.teachers == 200
     assert small.mechanism.vote_sigma == RECIPES["paper-mnist-eps1"].mechanism.vote_sigma

@@ -36,8 +36,9 @@ from gpate.errors import (
     ReleaseWriteFailed,
     UnknownClass,
 )
-from gpate.release import Certificate, Release, load, verify, write_release
+from gpate.release import Certificate, Release, files, load, verify, write_release
 from gpate.release.conditions import class_number, parse_condition
+from gpate.release.generator import Config
 from gpate.release.output import class_folders, write_records
 from gpate.schema import ImageSchema, Schema
 from tests.releases import IMAGES, TABLE, make_release, paid_gate, spec_for, student_for
@@ -80,6 +81,17 @@ def test_a_release_is_five_files_of_public_things(tmp_path: Path, schema: Any) -
     assert config["settings"] == {"recipe": "test", "clip": "inf", "steps": [1, 2]}
     assert Schema.load(tmp_path / "r" / "schema.yaml") == schema
     assert Release.load(tmp_path / "r").certificate == certificate
+
+
+def test_notes_are_read_back_and_older_releases_have_none(tmp_path: Path) -> None:
+    make_release(tmp_path / "r", notes=["Mostly <noise>.", "Little."])
+    assert Release.load(tmp_path / "r").notes == ("Mostly <noise>.", "Little.")
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    del config["notes"]
+    assert Config.from_bytes(files.to_json(config)).notes == ()
+    for hostile in ("text", [1], {"a": "b"}, None, [["nested"]]):
+        with pytest.raises(ReleaseCorrupt, match="does not describe a generator"):
+            Config.from_bytes(files.to_json({**config, "notes": hostile}))
 
 
 @pytest.mark.parametrize("canary", ["teachers.0.weight", "optimiser.0.exp_avg", "dense1.weight.private"])

@@ -86,7 +86,7 @@ def _number(score: Score | None) -> str:
     if score is None or not score.values:
         return "-" if score is not None else ""
     spread = len(score.values) > 1
-    return f"{score.mean:.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
+    return f"{score.mean:z.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
 
 
 def _grids(scores: Sequence[Score]) -> list[Table]:
@@ -119,7 +119,7 @@ def _grid(scores: Sequence[Score]) -> Table:
         for metric in metrics:
             cells.append(_number(by_name.get((metric, subject, "synthetic"))))
             real = by_name.get((metric, subject, "real"))
-            cells.append(f"{real.mean:.3f}" if real is not None and real.values else "-")
+            cells.append(f"{real.mean:z.3f}" if real is not None and real.values else "-")
         mean = subject.endswith("mean")
         table.add_row(escape(subject), *cells, style="bold" if mean else None, end_section=mean)
     return table

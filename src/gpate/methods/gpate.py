@@ -161,7 +161,7 @@ class GPATE:
             sites: whether each rank brings records of its own, instead of all bringing the same. A record that two sites have counts
                 twice, and the promise does not cover that.
             on_progress: called after each iteration with numbers that may be shown.
-            on_warning: called with what a user should know before trusting the result.
+            on_warning: called with what a user should know before trusting the result. It stands in the report, too.
             stop: asked after each iteration; True stops the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
@@ -288,6 +288,10 @@ class GPATE:
         on_warning: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
+        def warn(text: str) -> None:
+            folder.add_note(text)
+            on_warning(text)
+
         job = Job(
             walk=walk,
             schema=schema,
@@ -297,7 +301,7 @@ class GPATE:
             streams=streams,
             key=key,
             on_progress=on_progress if ranks.first else lambda _: None,
-            on_warning=on_warning if ranks.first else lambda _: None,
+            on_warning=warn if ranks.first else lambda _: None,
             stop=stop,
             ranks=ranks,
         )
@@ -317,6 +321,7 @@ class GPATE:
                 ledger=gate.ledger,
                 settings=fitted.settings.to_json(),
                 not_for_release=gate.not_for_release,
+                notes=folder.notes,
             )
 
         ranks.share(publish)

@@ -37,7 +37,9 @@ from gpate.student import GeneratorSpec, Spec, Student
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Job:
-    """One run: the private records, what was asked for, and whom to tell."""
+    """One run: the private records, what was asked for, and whom to tell. What `on_warning` is told goes into the release: it may be
+    made of settings and released values, and of nothing else.
+    """
 
     walk: Walk
     schema: TableSchema | ImageSchema

@@ -243,21 +243,25 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
 
 def quick(settings: Settings) -> Settings:
     """A try-out: less of everything that takes time. The guarantee is the same."""
+    return dataclasses.replace(settings.changed(_less(settings)), quick=True)
+
+
+def _less(settings: Settings) -> dict[str, Any]:
     if settings.method == "marginals":
-        return settings.changed({"fitting.restarts": 2, "fitting.steps": 300})
+        return {"fitting.restarts": 2, "fitting.steps": 300}
     if settings.method == "embedding":
-        return settings.changed(settings.embedding.quick())
+        return settings.embedding.quick()
     if settings.method == "refined":
-        return settings.changed({**settings.embedding.quick(), "iterations": 20, "warm_up": 20})
+        return {**settings.embedding.quick(), "iterations": 20, "warm_up": 20}
     if settings.adversarial is not None:
-        return settings.changed(settings.adversarial.quick())
+        return settings.adversarial.quick()
     changes: dict[str, Any] = {
         "iterations": min(20, settings.training.iterations or 20),
         "samples": min(8, settings.mechanism.samples),
     }
     if settings.mechanism.teachers is not None:
         changes["teachers"] = min(settings.mechanism.teachers, 200)
-    return settings.changed(changes)
+    return changes
 
 
 def check(settings: Settings) -> None:

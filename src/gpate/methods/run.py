@@ -36,6 +36,7 @@ from gpate.errors import GpateError, InvalidValue
 
 _PLAN = "run.json"
 _JOURNAL = "answers.jsonl"
+_NOTES = "notes.json"
 WARM_START = "warm-start.safetensors"
 """Checkpoint of what comes before the first iteration."""
 
@@ -189,6 +190,17 @@ class RunFolder:
         """One line of statistics. They may be private: they stay in private/."""
         with _named("The statistics"), (self.private / "stats.jsonl").open("a") as out:
             out.write(json.dumps(statistics) + "\n")
+
+    @property
+    def notes(self) -> list[str]:
+        """What was said so far to whoever will trust the result."""
+        said: list[str] = self.read_json(_NOTES)["notes"] if self.has(_NOTES) else []
+        return said
+
+    def add_note(self, text: str) -> None:
+        """Keeps what is said, once: it goes into the release, so it must follow from released values and settings alone."""
+        if text not in (said := self.notes):
+            self.write_json(_NOTES, {"notes": [*said, text]})
 
     def checkpoint(self, iteration: int, tensors: Mapping[str, Tensor], *, answers: int = 0) -> None:
         """Replaces the checkpoint, all or nothing; `answers` of the journal went into it."""

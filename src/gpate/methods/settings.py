@@ -143,6 +143,7 @@ class Settings:
         recipe: its name.
         source: where its numbers are from.
         method: one of METHODS; the groups of other methods mean nothing.
+        quick: whether it is a try-out, with less work than the recipe asks for.
         mechanism: of votes: what the guarantee depends on.
         training: of votes: student and teachers.
         embedding: of embedding.
@@ -157,6 +158,7 @@ class Settings:
     recipe: str
     source: str
     method: str = "votes"
+    quick: bool = False
     mechanism: Mechanism = field(default_factory=Mechanism)
     training: Training = field(default_factory=Training)
     embedding: Embedding = field(default_factory=Embedding)
@@ -227,12 +229,12 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Plain data: the method's own groups."""
         groups = {group: dataclasses.asdict(getattr(self, group)) for group in METHODS[self.method]}
-        return {"recipe": self.recipe, "source": self.source, "method": self.method, **groups}
+        return {"recipe": self.recipe, "source": self.source, "method": self.method, "quick": self.quick, **groups}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
-        plain = cls(recipe=data["recipe"], source=data["source"], method=data["method"])
+        plain = cls(recipe=data["recipe"], source=data["source"], method=data["method"], quick=data.get("quick", False))
         groups = {group: _from_plain(type(getattr(plain, group)), data[group]) for group in METHODS[plain.method]}
         return dataclasses.replace(plain, **groups)
 

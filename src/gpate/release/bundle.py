@@ -5,7 +5,8 @@ when `write_release` returns; it refuses weights that are not exactly the genera
 it, and a run that may not be released but is not stamped so. All is checked before the ledger is sealed; the
 certificate is written last, so that a crash leaves a folder without one, which is no release. Writing again is safe.
 
-Settings are copied as they are and become public: they must hold nothing computed from records but what the gate gave.
+Settings and notes are copied as they are and become public: they must hold nothing computed from records but what the gate
+gave.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def write_release(
     ledger: Ledger,
     settings: Mapping[str, Any],
     not_for_release: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Certificate:
     """Seals the ledger and writes the release around it.
 
@@ -51,6 +53,7 @@ def write_release(
         ledger: everything the run paid for.
         settings: the recipe and its settings, as plain data. Public.
         not_for_release: `gate.not_for_release`, and any reason of the method's own.
+        notes: what a reader should know, said of the gate's answers. Public.
 
     Returns:
         The certificate that was written.
@@ -61,7 +64,9 @@ def write_release(
     """
     folder = Path(folder)
     reasons = tuple(str(reason) for reason in not_for_release)
-    config = Config(spec=spec, shares=tuple(float(share) for share in shares), settings=dict(settings))
+    config = Config(
+        spec=spec, shares=tuple(float(share) for share in shares), settings=dict(settings), notes=tuple(notes)
+    )
     if problems := fit_problems(config, schema):
         raise ReleaseRefused(f"The generator does not fit the schema: {shortened(problems)}.")
     owed = stamps_owed(ledger.header)

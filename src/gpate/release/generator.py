@@ -35,11 +35,13 @@ class Config:
         spec: which network.
         shares: of the classes, for drawing labels.
         settings: the recipe, as its method wrote it. Public.
+        notes: what the answers of the gate gave reason to say. Public.
     """
 
     spec: Spec
     shares: tuple[float, ...]
     settings: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -48,6 +50,7 @@ class Config:
             "generator": spec_to_json(self.spec),
             "shares": self.shares,
             "settings": self.settings,
+            "notes": self.notes,
         }
         return files.to_json(content)
 
@@ -65,7 +68,11 @@ class Config:
             if not isinstance(data["generator"], dict) or not isinstance(data["settings"], dict):
                 raise KeyError
             shares = tuple(float(share) for share in data["shares"])
-            return cls(spec=spec_from_json(data["generator"]), shares=shares, settings=data["settings"])
+            notes = data.get("notes", [])  # releases of gpate before there were any have none
+            if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+                raise TypeError
+            spec = spec_from_json(data["generator"])
+            return cls(spec=spec, shares=shares, settings=data["settings"], notes=tuple(notes))
 
         try:
             config = attempt(made)

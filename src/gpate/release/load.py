@@ -57,6 +57,7 @@ class Release:
         spec: of its generator.
         settings: the recipe it was made with.
         shares: of the classes.
+        notes: what its run gave reason to say.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Release:
         self.spec: Spec = config.spec
         self.settings = config.settings
         self.shares = config.shares
+        self.notes = config.notes
         self._network = network
         self._table = TableCodec(schema) if isinstance(schema, TableSchema) else None
         self._images = ImageCodec(schema) if isinstance(schema, ImageSchema) else None

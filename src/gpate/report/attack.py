@@ -124,6 +124,10 @@ def _lower(bound: float) -> str:
     return number(math.floor(100 * bound) / 100)
 
 
+def _auc(value: float) -> str:
+    return number(value, places=3)
+
+
 def _row(each: Attacker) -> Row:
     found = {hit.false_alarms: hit for hit in each.hits}
     hits = [
@@ -134,7 +138,7 @@ def _row(each: Attacker) -> Row:
     ]
     return Row(
         name=name(each.name).capitalize(),
-        auc=f"{each.auc:.3f} ({each.auc_low:.3f} to {each.auc_high:.3f})",
+        auc=f"{_auc(each.auc)} ({_auc(each.auc_low)} to {_auc(each.auc_high)})",
         hits=hits,
         bound=_lower(each.bound),
     )
@@ -167,7 +171,7 @@ def _picture(told: Membership, certificate: Certificate, ledger: LedgerContents,
         hits = _most(grid, certificate, ledger)
         limits = list(zip(grid.tolist(), hits.tolist(), strict=True))
     others = [each.curve for each in told.attackers if each is not told.best]
-    label = f"Members found over false alarms, {told.best.name}: AUC {told.best.auc:.3f}" + (
+    label = f"Members found over false alarms, {told.best.name}: AUC {_auc(told.best.auc)}" + (
         "; and the most that the promise allows." if limits else "."
     )
     return svg.trade_off(told.best.curve, others, limits, least=least, label=label)
@@ -181,5 +185,5 @@ def _facts(told: Membership) -> list[tuple[str, str]]:
         ("Shadow models", f"{told.shadows}, with the same recipe and ε" if told.shadows else "none"),
         ("Distances", f"between {name(told.space)}"),
         ("Bounds on ε", f"hold together with confidence {percent(told.confidence)}, at δ = {number(told.delta)}"),
-        ("Blind guess", f"AUC {told.blind.auc:.3f} without any synthetic record; 0.5 if the split was random"),
+        ("Blind guess", f"AUC {_auc(told.blind.auc)} without any synthetic record; 0.5 if the split was random"),
     ]

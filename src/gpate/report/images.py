@@ -69,7 +69,7 @@ def image_figures(schema: ImageSchema, synthetic: Images, real: Images | None) -
         notes = (
             []
             if held is None or not len(held)
-            else [f"variety {number(round(variety, 3))}, real {number(round(_variety(held), 3))}"]
+            else [f"variety {number(variety, places=3)}, real {number(_variety(held), places=3)}"]
         )
         if len(made) > 1 and (
             variety < 0.02 or (held is not None and len(held) > 1 and variety < 0.5 * _variety(held))

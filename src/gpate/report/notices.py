@@ -103,6 +103,13 @@ def notices_of(
             "all the same. More iterations, or less noise, would have cost nothing more."
         )
         found.append(Notice(level="note", title="Budget left over", text=said))
+    if release.settings.get("quick"):
+        said = (
+            "It was fitted with --quick, which does less than the recipe asks for: the promise is the same, the records may be worse. "
+            "Mend: fit without --quick; if this one leaves as well, or decided anything, both budgets count."
+        )
+        found.append(Notice(level="care", title="A try-out", text=said))
+    found += [Notice(level="care", title="Said by the run", text=name(note, most=600)) for note in release.notes]
     found += _classes(release.schema.classes, release.shares)
     if answered is not None and answered < FEW_ANSWERS:
         said = f"The teachers agreed on {percent(answered)} of what they were asked; the rest was paid for and gave nothing."

@@ -181,7 +181,7 @@ def heat(values: Floats, labels: Sequence[str], *, label: str) -> Markup:
             said = (
                 ""
                 if i == j
-                else tag("title", {}, f"{name(labels[i])} and {name(labels[j])}: {number(round(value, 2))}")
+                else tag("title", {}, f"{name(labels[i])} and {name(labels[j])}: {number(value, places=2)}")
             )
             parts.append(tag("rect", {**shape, "class": f"cell {kind}", **seen}, said))
     return drawing(max(left + cell * count, NARROW), cell * count + 1, label, parts)
@@ -294,7 +294,7 @@ def dots(rows: Sequence[Dot], *, low: float, high: float, label: str) -> Markup:
             shape = {"x": at(mean) - 5, "y": y + 23, "width": 10, "height": 10, "class": "real-mark"}
             round_ = {"cx": at(mean), "cy": y + 28, "r": 5.5, "class": "synthetic-fill"}
             parts.append(tag("rect", shape) if kind == "real" else tag("circle", round_))
-            said.append(f"{kind} {number(round(mean, 3))}" + (f" ± {number(round(spread, 3))}" if spread else ""))
+            said.append(f"{kind} {number(mean, places=3)}" + (f" ± {number(spread, places=3)}" if spread else ""))
         parts.append(text(left, y + 48, " · ".join(reversed(said))))
     bottom = row * len(rows)
     parts += [text(left, bottom + 12, number(low)), text(right, bottom + 12, number(high), anchor="end")]

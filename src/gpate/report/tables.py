@@ -159,7 +159,7 @@ def _together(
         for place in np.argsort(-gaps, axis=None, kind="stable")[:8]:
             i, j = np.unravel_index(place, gaps.shape)
             if gaps[i, j] >= 0.05:
-                values = (number(round(float(side[i, j]), 2)) for side in (real, synthetic))
+                values = (number(float(side[i, j]), places=2) for side in (real, synthetic))
                 worst.append(
                     PairRow(first=name(labels[i]), second=name(labels[j]), real=next(values), synthetic=next(values))
                 )

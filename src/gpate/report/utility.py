@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -36,8 +36,8 @@ WHOLE = ("modern mean", "paper mean", "cnn", "")
 
 COVERAGE = ("coverage", "recall", "range coverage", "category coverage")
 LOW_COVERAGE = 0.5
-ROWS = 24
-"""Rows of a table that are shown at once."""
+NAMES = 20
+"""Most scores without a value that are named one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +62,19 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A group of scores."""
+    """A group of scores.
+
+    Attributes:
+        title: of the group.
+        about: what its scores are.
+        rows: those that have a value.
+        gaps: those that have none: which, and why; each reason once.
+    """
 
     title: str
     about: str
     rows: list[Row]
+    gaps: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +131,9 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
     found = own[-1]
     charts, parts = _charts(found), _parts(found)
     metric, synthetic, real = _headline(found)
-    against = f", against {number(round(real, 3))} with real ones" if real is not None else ""
+    against = f", against {number(real, places=3)} with real ones" if real is not None else ""
     said = (
-        f"Models trained on synthetic records reach {_title(metric)} {number(round(synthetic, 3))}{against}."
+        f"Models trained on synthetic records reach {_title(metric)} {number(synthetic, places=3)}{against}."
         if synthetic is not None
         else ""
     )
@@ -141,7 +149,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
         facts=_facts(found),
         notes=[name(note, most=600) for note in found.notes],
         coverage=[
-            f"{_title(s.metric)}{f' ({name(s.subject)})' if s.subject else ''} is {number(round(s.mean, 3))}"
+            f"{_title(s.metric)}{f' ({name(s.subject)})' if s.subject else ''} is {number(s.mean, places=3)}"
             for s in found.scores
             if s.metric in COVERAGE and s.source == "synthetic" and s.values and s.mean < LOW_COVERAGE
         ],
@@ -210,9 +218,10 @@ def _direction(larger_is_better: bool | None) -> str:
 def _parts(found: Evaluation) -> dict[str, Part]:
     parts = {}
     for group, (title, about) in GROUPS.items():
-        scores = [s for s in found.scores if s.group == group and (group != "utility" or s.reason is not None)]
+        scores = [s for s in found.scores if s.group == group]
         rows = []
-        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in scores if s.metric != "memorised"):
+        told = (s for s in scores if s.values and s.metric != "memorised" and group != "utility")  # told elsewhere
+        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in told):
             sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
             either = next(iter(sides.values()))
             shown = (_shown(sides.get("synthetic")), _shown(sides.get("real")))
@@ -225,18 +234,41 @@ def _parts(found: Evaluation) -> dict[str, Part]:
                     better=_direction(either.larger_is_better),
                 )
             )
-        if rows:
-            parts[group] = Part(title=title, about=about, rows=rows)
+        gaps = _gaps(scores)
+        if rows or gaps:
+            parts[group] = Part(title=title, about=about, rows=rows, gaps=gaps)
     return parts
 
 
+def _gaps(scores: Sequence[Score]) -> list[tuple[str, str]]:
+    """Which scores have no value, by reason."""
+    reasons: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for s in scores:
+        if s.reason is not None:
+            both = [other.reason for other in scores if (other.metric, other.subject) == (s.metric, s.subject)]
+            whose = "" if set(both) == {s.reason} else f" of {s.source} records"
+            subjects = reasons.setdefault(s.reason, {}).setdefault((_title(s.metric), whose), [])
+            if (subject := name(s.subject) or "whole") not in subjects:
+                subjects.append(subject)
+    return [(_named(metrics), name(reason, most=300)) for reason, metrics in reasons.items()]
+
+
+def _named(metrics: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """Subjects by metric and by whose it is, as in: AUROC and F1 of real records (LR and MLP); Accuracy."""
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (metric, whose), subjects in metrics.items():
+        together.setdefault((whose, tuple(subjects)), []).append(metric)
+    return "; ".join(
+        listed(names, most=NAMES) + whose + ("" if subjects == ("whole",) else f" ({listed(subjects, most=NAMES)})")
+        for (whose, subjects), names in together.items()
+    )
+
+
 def _shown(score: Score | None) -> str:
-    if score is None:
+    if score is None or not score.values:
         return "\N{EN DASH}"
-    if score.reason is not None:
-        return name(score.reason, most=300)
-    spread = f" ± {number(round(score.std, 4))}" if len(score.values) > 1 else ""
-    return f"{number(round(score.mean, 4))}{spread}"
+    spread = f" ± {number(score.std, places=4)}" if len(score.values) > 1 else ""
+    return f"{number(score.mean, places=4)}{spread}"
 
 
 def _facts(found: Evaluation) -> list[tuple[str, str]]:

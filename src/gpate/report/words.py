@@ -1,7 +1,7 @@
 r"""Numbers and names as people read them.
 
->>> number(0.00001), number(1234567.0), number(0.9072), number(4.0)
-('0.00001', '1,234,567', '0.907', '4')
+>>> number(0.00001), number(1234567.0), number(0.9072), number(-0.004, places=2)
+('0.00001', '1,234,567', '0.907', '0')
 >>> percent(0.731), percent(0.0004), percent(0.99996)
 ('73%', '0.04%', 'nearly 100%')
 >>> name("age\u202e<b>", most=12)
@@ -20,17 +20,20 @@ _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 """Kinds of characters that show nothing, or turn the direction of the text around them."""
 
 
-def number(value: float) -> str:
-    """Three digits that count, thousands apart, no exponent between a millionth and a billion."""
+def number(value: float, *, places: int | None = None) -> str:
+    """Three digits that count, and no more than `places` decimals; thousands apart, no exponent between a millionth and a
+    billion, no sign before zero.
+    """
+    if places is not None:
+        value = round(value, places)
     if math.isinf(value):
         return "∞" if value > 0 else f"{MINUS}∞"
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-6:
         return _exponent(value)
     if size >= 1000 or value == int(value):
-        return f"{value:,.0f}".replace("-", MINUS)
-    places = 2 - math.floor(math.log10(size))
-    text = f"{value:.{places}f}"
+        return f"{value:z,.0f}".replace("-", MINUS)
+    text = f"{value:.{2 - math.floor(math.log10(size))}f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
 
 

@@ -102,7 +102,7 @@ def resolved(unit: Unit) -> Settings:
 
 
 def asked(unit: Unit) -> dict[str, Any]:
-    """The same as plain data, without what changes speed only: a result of other settings is another result."""
+    """The same as plain data, without names and what changes speed only: a result of other settings is another result."""
     if unit.fit.task == "peer":  # it chooses for itself
         return {"peer": unit.fit.recipe}
     return _plain(resolved(unit))
@@ -123,4 +123,4 @@ def is_of_today(told: Mapping[str, Any], unit: Unit) -> bool:
 
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = json.loads(json.dumps(settings.to_json()))
-    return {name: value for name, value in plain.items() if name not in ("speed", "source", "recipe")}
+    return {name: value for name, value in plain.items() if name not in ("speed", "source", "recipe", "quick")}

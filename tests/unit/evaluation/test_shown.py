@@ -26,3 +26,12 @@ def test_no_figure_is_cut_off(width: int, monkeypatch: pytest.MonkeyPatch) -> No
     text = out.getvalue()
     assert "…" not in text
     assert text.count("0.848") == len(found)
+
+
+def test_a_figure_that_rounds_to_zero_has_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(scores, "console", Console(file=out, width=80))
+    found = Score(group="quality", metric="kid", values=(-0.0002,))
+    scores.show(Evaluation(kind="image", dataset="mnist", subject="run", sizes={"train": 3}, scores=(found,)))
+    assert "0.000" in out.getvalue()
+    assert "-0.000" not in out.getvalue()

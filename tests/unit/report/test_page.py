@@ -271,6 +271,51 @@ def test_small_classes_and_gaps_are_warned_of(tmp_path: Path) -> None:
     assert "A small class >50K (0.5%)" in " ".join(text.split())
 
 
+@pytest.mark.parametrize("release", [False, True], ids=["inside", "for release"])
+def test_what_the_run_said_stands_among_the_warnings(table_run: Path, tmp_path: Path, release: bool) -> None:
+    said = f"Votes are mostly noise. {HOSTILE}"
+    make_release(tmp_path / "release", settings={"recipe": "test", "quick": True}, notes=[said])
+    text = check_form(render(tmp_path, release=release)).text
+    assert f"Said by the run {said}" in text
+    assert "A try-out It was fitted with --quick" in text
+    other = render(table_run, release=release)
+    assert "Said by the run" not in other
+    assert "A try-out" not in other
+
+
+def test_a_reason_is_given_once_for_all_scores_that_share_it(table_run: Path) -> None:
+    why, other = "not computable, because the quick mode leaves out LR", "not computable, because training failed"
+    sides = ("synthetic", "real")
+    missing = [
+        Score(group="utility", metric=metric, subject="paper mean", source=source, reason=why)
+        for metric in ("auroc", "f1", "accuracy")
+        for source in sides
+    ]
+    missing += [Score(group="utility", metric=metric, subject="MLP", reason=other) for metric in ("auroc", "f1")]
+    missing += [
+        Score(group="utility", metric="f1", subject="MLP", source="real", values=(0.5,)),
+        Score(group="utility", metric="auroc", subject="LR", values=(0.7,)),
+        Score(group="memorisation", metric="nearer to train", reason=why),
+        Score(group="memorisation", metric="memorised", reason=why),
+        Score(group="memorisation", metric="exact copies", values=(0.25,)),
+        Score(group="memorisation", metric="exact copies", source="real", reason=other),
+    ]
+    text = check_form(render(table_run, evaluations=[evaluation(scores=tuple(missing))])).text
+    assert f"AUROC, F1 and Accuracy (paper mean): {why}\n" in text
+    assert f"AUROC (MLP); F1 of synthetic records (MLP): {other}\n" in text  # real records have an F1
+    assert f"Nearer to train and Memorised: {why}\n" in text
+    assert f"Exact copies of real records: {other}\n" in text
+    assert text.count("not computable") == 4
+    assert re.search(r"Exact copies.*\s*whole\s*0.25\s*\N{EN DASH}", text)
+
+
+def test_no_zero_has_a_sign(table_run: Path) -> None:
+    """Among them, of a map of differences, those that round to zero from below."""
+    below = Score(group="fidelity", metric="kid", values=(-0.00001,), larger_is_better=False)
+    text = check_form(render(table_run, real=real_table(), evaluations=[evaluation(scores=(below,))])).text
+    assert not re.search(r"[-\N{MINUS SIGN}]0(?![.\d])", text)
+
+
 def test_refusals(table_run: Path, image_run: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseNotFound):
         write_report(tmp_path / "nowhere", tmp_path / "a.html")

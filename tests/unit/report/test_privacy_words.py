@@ -61,6 +61,9 @@ def test_words() -> None:
     assert number(-1234.5) == "\N{MINUS SIGN}1,234"
     assert number(3e-12) == "3 \N{MULTIPLICATION SIGN} 10⁻¹²"
     assert number(0.28612) == "0.286"
+    assert [number(x) for x in (-0.0, -0.2, -1.0)] == ["0", "\N{MINUS SIGN}0.2", "\N{MINUS SIGN}1"]
+    assert [number(x, places=2) for x in (-0.004, -0.006, 0.126)] == ["0", "\N{MINUS SIGN}0.01", "0.13"]
+    assert percent(-0.0) == "0%"
     assert percent(0.9999999) == "nearly 100%"  # never certainty by rounding
     assert percent(1.0) == "100%"
     assert percent(0.0) == "0%"
