@@ -24,6 +24,7 @@ from gpate.evaluation.image_cache import Cache
 from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
 from gpate.evaluation.image_records import Effort, Records
 from gpate.evaluation.inception import Inception, load_inception
+from gpate.evaluation.leaning import CROWDED, leaning
 
 COPY = 0.02
 """Root mean square difference of two images, as a share of white, below which one is a copy of the other: 5 of 255 levels."""
@@ -32,7 +33,7 @@ EXCESS = 0.001
 """Share of copies beyond that among test records at which a set is called memorised (and three standard errors)."""
 
 NEARER = 0.2
-"""Of `nearer_to_train`: above this (and four standard errors) a set is called memorised."""
+"""Of `nearer_to_train`: above this, and what chance allows, a set is called memorised."""
 
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
@@ -164,22 +165,19 @@ class Real:
         a distance, it does not fall when images are merely blurred.
         """
         queries, fresh = records.some(self.effort.queries, "queries").vectors(), self._test_to_train
-        distances = self._difference(queries, self.train)
+        found = leaning(queries, self.train.vectors(), self.all_test.some(len(self.train), "leaning").vectors())
+        distances, room = self._scaled(found.distances, queries), 1 - found.chance
         usual, copies, expected = float(fresh.median()), self._copies(distances), self._copies(fresh)
         if usual == 0:
             raise NoValue("most test records are copies of training records")
-        to_test = self._difference(queries, self.all_test)
-        chance = len(self.train) / (len(self.train) + len(self.all_test))
-        share = float(torch.where(distances == to_test, chance, (distances < to_test).double()).mean())
-        nearer, spread = (share - chance) / (1 - chance), (chance / (1 - chance) / len(queries)) ** 0.5
         error = (expected * (1 - expected) * (1 / len(fresh) + 1 / len(queries))) ** 0.5
-        by_copies, by_distance = copies > expected + max(EXCESS, 3 * error), nearer > max(NEARER, 4 * spread)
-        unclear = by_distance and not by_copies and self._drifted
+        by_copies, by_distance = copies > expected + max(EXCESS, 3 * error), found.beyond_chance(least=NEARER * room)
+        unclear = CROWDED if found.crowded else DIFFER if by_distance and self._drifted else ""
         return {
             "nn_distance_ratio": float(distances.median()) / usual,
             "copy_share": copies,
-            "nearer_to_train": nearer,
-            "memorised": f"not computable, because {DIFFER}" if unclear else float(by_copies or by_distance),
+            "nearer_to_train": (found.share - found.chance) / room,
+            "memorised": 1.0 if by_copies else f"not computable, because {unclear}" if unclear else float(by_distance),
         }
 
     @cached_property
@@ -214,12 +212,13 @@ class Real:
 
     @cached_property
     def _test_to_train(self) -> Tensor:
-        return self._difference(self.test.some(self.effort.queries, "queries").vectors(), self.train)
+        queries = self.test.some(self.effort.queries, "queries").vectors()
+        return self._scaled(nearest(queries, self.train.vectors())[0], queries)
 
     @staticmethod
-    def _difference(queries: Tensor, records: Records) -> Tensor:
-        """Root mean square difference to the nearest record, white being 1."""
-        return nearest(queries, records.vectors())[0] / (255 * queries.shape[1] ** 0.5)
+    def _scaled(distances: Tensor, queries: Tensor) -> Tensor:
+        """Root mean square difference of a pixel, white being 1."""
+        return distances / (255 * queries.shape[1] ** 0.5)
 
     @staticmethod
     def _copies(distances: Tensor) -> float:

@@ -10,9 +10,10 @@ the two bounds of a number.
   share of the test records that are.
 - **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set,
   both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
-- **memorised**: 1 if, of the records that are nearer to one of the two sets, or in one of them only, more belong to
-  training than chance allows (4 standard deviations, and 5% of the records for distances or 0.2% for copies); else 0. No verdict is
-  founded on distances where training and test records can be told apart themselves (`gpate.evaluation.drift`).
+- **memorised**: 1 if more are nearer to training than chance allows (`gpate.evaluation.leaning`), by 2.5% of the records at
+  any rate; or if, of those that are in one of the two sets only, more are in training (4 standard deviations, and 0.2% of the
+  records); else 0. No verdict is founded on distances where training and test records can be told apart themselves
+  (`gpate.evaluation.drift`), or where synthetic records have too few neighbours.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gpate.evaluation.classifiers import Rows
+from gpate.evaluation.distances import nearest
 from gpate.evaluation.drift import DIFFER, differ
+from gpate.evaluation.leaning import CROWDED, leaning
 
 Floats = NDArray[Any]
 
@@ -42,7 +47,6 @@ DIRECTIONS: dict[str, bool | None] = {
 }
 LABEL_WEIGHT = 1.0
 _DEVIATIONS = 4.0
-_BLOCK = 512
 
 
 def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dict[str, float | str]:
@@ -64,19 +68,16 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     if reason:
         out |= dict.fromkeys(("nearest neighbour ratio", "nearer to train", "memorised"), reason)
         return out | {"memorised": 1.0} if by_copies else out  # copies speak for themselves, however few
-    queries = _some(distinct, QUERIES, rng)
-    fresh = float(np.median(nearest(_some(c, QUERIES, rng), b)))
-    found = float(np.median(nearest(_some(a, QUERIES, rng), b)))
+    middle = b.mean(axis=0)  # small numbers lose less in the square
+    queries, train_cut, test_cut = (_tensor(x - middle) for x in (_some(distinct, QUERIES, rng), b_cut, c_cut))
+    fresh, found = (_median_distance(_some(x, QUERIES, rng) - middle, b - middle) for x in (c, a))
     reason = "not computable, because half of the test records have an equal among the training records"
     out["nearest neighbour ratio"] = found / fresh if fresh > 0 else reason
-    to_train, to_test = nearest(queries, b_cut), nearest(queries, c_cut)
-    nearer, farther = int((to_train < to_test).sum()), int((to_train > to_test).sum())
-    out["nearer to train"] = (nearer + (len(queries) - nearer - farther) / 2) / len(queries)
-    by_distance = _beyond_chance(nearer, farther, least=0.05 * len(queries))
-    if by_distance and not by_copies and differ(b, c, seed=seed):
-        out["memorised"] = f"not computable, because {DIFFER}"
-    else:
-        out["memorised"] = float(by_distance or by_copies)
+    lean = leaning(queries, train_cut, test_cut)
+    out["nearer to train"] = lean.share
+    by_distance = lean.beyond_chance(least=0.025)
+    unclear = CROWDED if lean.crowded else DIFFER if by_distance and differ(b, c, seed=seed) else ""
+    out["memorised"] = 1.0 if by_copies else f"not computable, because {unclear}" if unclear else float(by_distance)
     return out
 
 
@@ -120,14 +121,10 @@ def natural(train: Rows, test: Rows) -> dict[str, float]:
     return {"exact copies": copies(points_of(test), points_of(train))}
 
 
-def nearest(points: Floats, among: Floats) -> Floats:
-    """Distance from each point to the nearest of the others."""
-    middle = among.mean(axis=0)
-    among, points = among - middle, points - middle  # small numbers lose less in the square
-    squares = (among**2).sum(axis=1)
-    out = []
-    for start in range(0, len(points), _BLOCK):
-        block = points[start : start + _BLOCK]
-        index = (squares - 2 * block @ among.T).argmin(axis=1)
-        out.append(np.linalg.norm(block - among[index], axis=1))  # exact: a copy is at distance 0
-    return np.concatenate(out)
+def _median_distance(points: Floats, among: Floats) -> float:
+    """To the nearest of the others."""
+    return float(np.median(nearest(_tensor(points), _tensor(among))[0]))
+
+
+def _tensor(points: Floats) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(points))

@@ -14,7 +14,6 @@ import pytest
 from gpate.datasets import DATASETS, benchmark_of, dataset
 from gpate.errors import GpateError
 from gpate.evaluation import Evaluation, evaluate_records, read_evaluations
-from gpate.evaluation import memorisation as mem
 from gpate.evaluation.classifiers import METRICS
 from gpate.evaluation.results import Score
 from gpate.evaluation.tables import evaluate_table
@@ -103,14 +102,6 @@ def test_a_few_leaked_records_among_fresh_ones_are_flagged() -> None:
     found, _ = scores(lambda _: leaky, train=train, test=test)
     assert 0.04 < found["exact copies", "", "synthetic"].mean < 0.08
     assert found["memorised", "", "synthetic"].mean == 1.0
-
-
-def test_nearest_is_brute_force() -> None:
-    rng = np.random.default_rng(0)
-    a, b = (rng.random((n, 5)).astype(np.float32) for n in (700, 300))
-    slow = np.array([np.sqrt(((b - row) ** 2).sum(axis=1)).min() for row in a])
-    np.testing.assert_allclose(mem.nearest(a, b), slow, atol=1e-5)
-    assert (mem.nearest(b, b) == 0).all()
 
 
 def test_shuffled_labels_are_at_chance() -> None:

@@ -1,0 +1,77 @@
+"""Chance is reckoned by real records: synthetic ones that crowd around a few of them share one coin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.evaluation.classifiers import Rows
+from gpate.evaluation.leaning import leaning
+from gpate.evaluation.memorisation import memorisation
+
+SPLITS = 40
+
+
+def splits(train: int, test: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """One population, split at random again and again."""
+    everyone = torch.randn(train + test, 4, generator=torch.Generator().manual_seed(0))
+    for seed in range(SPLITS):
+        mixed = everyone[torch.randperm(train + test, generator=torch.Generator().manual_seed(seed))]
+        yield mixed[:train], mixed[train:]
+
+
+BLIND = torch.randn(400, 4, generator=torch.Generator().manual_seed(1))
+PLACES = {"among": BLIND, "beside": 0.7 * BLIND + 1.0, "far": 0.01 * BLIND + 9.0}
+
+
+@pytest.mark.parametrize("sizes", [(2000, 2000), (4800, 800)])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_set_that_saw_nobody_is_not_beyond_chance_wherever_it_lies(sizes: tuple[int, int], place: str) -> None:
+    """Each split is passed with probability exp(-8) at most: a false alarm in one of 12 runs of all 240, were they drawn anew."""
+    found = [leaning(PLACES[place], *split) for split in splits(*sizes)]
+    assert not any(each.beyond_chance(least=0.0) for each in found)
+    assert all(each.crowded == (place == "far") for each in found), "there, one record has them all"
+
+
+@pytest.mark.parametrize("place", ["among", "beside"])
+def test_the_spread_is_what_splits_show(place: str) -> None:
+    """Forty tell it to a ninth or so; a sample without replacement spreads a little less."""
+    deviations = [
+        (each.share - each.chance) / each.spread for each in (leaning(PLACES[place], *s) for s in splits(3000, 3000))
+    ]
+    assert 0.65 < np.std(deviations) < 1.35
+
+
+def test_spread_by_hand() -> None:
+    """Three around the training record 0, one at the test record 1, one as near to both."""
+    queries, train, test = (torch.tensor(x)[:, None] for x in ([0.0, 0.1, 0.2, 1.0, 0.5], [0.0, 9.0], [1.0, 8.0]))
+    found = leaning(queries, train, test)
+    assert found.share == pytest.approx((3 + 0.5) / 5)
+    assert found.chance == 0.5
+    assert found.spread == pytest.approx(math.sqrt(0.25 * (3**2 + 1 + 1)) / 5)
+
+
+def rows(points: torch.Tensor) -> Rows:
+    return Rows(features=points.numpy().astype(np.float32), labels=np.zeros(len(points), dtype=np.int64))
+
+
+def test_a_poor_table_is_not_called_memorised() -> None:
+    """Far from everybody, with few neighbours: by records it would have been called so in most splits."""
+    blind = (
+        torch.randn(1000, 4, generator=torch.Generator().manual_seed(1)) * torch.tensor([0.05, 0.05, 4.0, 4.0]) + 2.5
+    )
+    told = [memorisation(rows(blind), rows(train), rows(test)) for train, test in splits(500, 500)]
+    assert not any(each["memorised"] == 1.0 for each in told)
+    naive = [abs(float(each["nearer to train"]) - 0.5) > 4 * 0.5 / math.sqrt(1000) for each in told]
+    assert any(naive), "such a set is the reason for this test"
+
+
+def test_a_collapsed_table_has_no_verdict_but_that_of_its_copies() -> None:
+    train, test = next(splits(500, 500))
+    collapsed = train[:3].repeat(300, 1) + 1e-3 * torch.randn(900, 4, generator=torch.Generator().manual_seed(2))
+    assert "crowd around so few" in str(memorisation(rows(collapsed), rows(train), rows(test))["memorised"])
+    assert memorisation(rows(train[:40]), rows(train), rows(test))["memorised"] == 1.0
