@@ -145,6 +145,15 @@ def test_copies_that_were_changed_a_little_are_flagged_too() -> None:
     assert found["synthetic", "memorised", "pixels"].values == (1,)
 
 
+def test_a_collapsed_generator_has_no_verdict() -> None:
+    """One image with a little noise: all have the same neighbour, and which set that is in says nothing."""
+    noise = np.random.default_rng(0).normal(0, 5, (HALF, 8, 8))
+    images = np.clip(TRAIN.images[0] // 2 + 40 + noise, 0, 255).astype(np.uint8)
+    found, notes = evaluate(lambda seed: (images, TRAIN.labels[:HALF]))
+    assert "crowd around so few" in str(found["synthetic", "memorised", "pixels"].reason)
+    assert not any("MEMORISED" in note for note in notes)
+
+
 def test_blur_is_no_memorisation() -> None:
     """Means of three fresh records of a class are nearer to everything, training and test records alike."""
     images = np.concatenate(
