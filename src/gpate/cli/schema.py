@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from gpate.cli.output import console, errors, print_facts, print_json
+from gpate.cli.stop import NOTHING, leaves
 from gpate.errors import InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema
 from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
@@ -18,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Public facts about a record: draft
 
 @app.command()
 def init(
+    ctx: typer.Context,
     data: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the draft.")] = None,
     schema_epsilon: Annotated[
@@ -32,6 +34,9 @@ def init(
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
         if path is not None and (path.exists() or not path.parent.is_dir()):
             raise InvalidValue(what, str(path), "a new file in a folder that is there")
+    if ledger is not None:
+        paid = f"Stopped: what {ledger} says was spent stays spent: keep it. Run again with another --ledger."
+        leaves(ctx, lambda: paid if ledger.exists() else NOTHING)
     types = column_types(data)
     parquet = data.suffix in (".parquet", ".pq")
     source = "read from the file's own list" if parquet else f"guessed from the header and the first {ROWS:,} rows"
