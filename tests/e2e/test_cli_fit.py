@@ -378,6 +378,11 @@ ARGUMENTS = {
     "an epsilon that promises nothing": (["--schema", "table.yaml", "--epsilon", "1e6"], "InvalidValue", "nonprivate"),
     "delta 0": (["--schema", "table.yaml", "--delta", "0"], "InvalidValue", "delta must be"),
     "a target that is no column": (["--schema", "table.yaml", "--target", "zip"], "InvalidValue", "one of the columns"),
+    "a target without classes": (
+        ["--schema", "table.yaml", "--target", "age"],
+        "InvalidValue",
+        "target must be one of the columns with classes, ['job', 'ill']. Got 'age'.",
+    ),
     "a seed for exact noise": (["--schema", "table.yaml", "--noise-seed", "3"], "InvalidValue", "noise"),
     "an unknown device": (["--schema", "table.yaml", "--device", "abacus"], "InvalidValue", "device"),
 }
