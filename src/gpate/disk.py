@@ -1,9 +1,21 @@
-"""What a crash must not undo: names in a folder, on disk."""
+"""What a crash must not undo, and what it must not leave: names in a folder, on disk."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+PARTIAL = ".partial"
+"""Ends the name of what is still being written."""
+
+_LOCK = "lock"
 
 
 def sync(folder: Path) -> None:
@@ -13,3 +25,55 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def workplace(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path`, for what will be moved there; it is gone afterwards.
+
+    Whoever works in one holds its lock, which ends with the process, however that ends. So a folder for the same path
+    whose lock is free was left behind by a process that was killed, and is removed first.
+    """
+    begin = f".{path.name[:40]}."
+    ours = re.compile(re.escape(begin) + "[a-z0-9_]{8}" + re.escape(PARTIAL))
+    for entry in os.scandir(path.parent):
+        if ours.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(OSError), _lock(Path(entry.path)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+    place, lock = _begun(path.parent, begin)
+    with lock:
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _begun(folder: Path, begin: str) -> tuple[Path, contextlib.AbstractContextManager[object]]:
+    """A new folder, and its lock."""
+    while True:
+        place = Path(tempfile.mkdtemp(dir=folder, prefix=begin, suffix=PARTIAL))
+        try:
+            return place, _lock(place)
+        except (FileNotFoundError, BlockingIOError):  # taken for a leftover before it was locked
+            continue
+        except OSError:  # a disk without locks: nobody can lock it, so nobody removes it
+            return place, contextlib.nullcontext()
+
+
+def _lock(place: Path) -> IO[bytes]:
+    """A folder's lock, until it is closed.
+
+    Raises:
+        BlockingIOError: another process has it.
+        FileNotFoundError: the folder is gone.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.fdopen(os.open(place / _LOCK, flags, 0o600), "wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock.fileno()).st_nlink == 0:
+            raise FileNotFoundError(place)
+    except OSError:
+        lock.close()
+        raise
+    return lock

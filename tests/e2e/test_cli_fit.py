@@ -378,6 +378,11 @@ ARGUMENTS = {
     "an epsilon that promises nothing": (["--schema", "table.yaml", "--epsilon", "1e6"], "InvalidValue", "nonprivate"),
     "delta 0": (["--schema", "table.yaml", "--delta", "0"], "InvalidValue", "delta must be"),
     "a target that is no column": (["--schema", "table.yaml", "--target", "zip"], "InvalidValue", "one of the columns"),
+    "a target without classes": (
+        ["--schema", "table.yaml", "--target", "age"],
+        "InvalidValue",
+        "target must be one of the columns with classes, ['job', 'ill']. Got 'age'.",
+    ),
     "a seed for exact noise": (["--schema", "table.yaml", "--noise-seed", "3"], "InvalidValue", "noise"),
     "an unknown device": (["--schema", "table.yaml", "--device", "abacus"], "InvalidValue", "device"),
 }
@@ -394,6 +399,38 @@ def test_bad_arguments(
     monkeypatch.chdir(sources)
     wrong, error, words = ARGUMENTS[case]
     refused(capsys, tmp_path, error, words, "table.csv", "--out", tmp_path / "run", *options(), *wrong)
+
+
+def test_values_outside_the_domain_are_told_in_the_words_of_their_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All values of three columns are; noise has a deviation of some fifty."""
+    n = 3000
+    frame = {
+        "age": np.arange(n) % 90 + 0.5,
+        "pay": np.full(n, 7351.629),
+        "job": ["zebra"] * n,
+        "ill": [True, False] * 1500,
+    }
+    pd.DataFrame(frame).to_csv(tmp_path / "a.csv", index=False)
+    columns = (
+        "{age: {type: integer, bounds: [0, 100]}, pay: {type: numeric, bounds: [0, 10]}, "
+        "job: {type: categorical, categories: [cook, rest], other: rest}, ill: {type: boolean}}"
+    )
+    (tmp_path / "s.yaml").write_text(f"kind: table\ncolumns: {columns}\n")
+    fit = ("fit", tmp_path / "a.csv", "--schema", tmp_path / "s.yaml", "--out", tmp_path / "run", "--epsilon", 5)
+    assert gpate(*fit, "--quick", "--json") == 0
+    told = capsys.readouterr()
+    warnings = [line["warning"] for line in map(json.loads, told.err.splitlines()) if "warning" in line]
+    said = {name: next(text for text in warnings if f"column '{name}'" in text) for name in ("age", "pay", "job")}
+    assert "it takes whole numbers" in said["age"]
+    assert "declare it numeric" in said["age"]
+    assert "outside its bounds" in said["pay"]
+    assert "whole" not in said["pay"]
+    assert "not among its categories" in said["job"]
+    assert not any("column 'ill'" in text for text in warnings)
+    assert ".5" not in said["age"]
+    assert withheld(told.err)
 
 
 def test_data_or_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

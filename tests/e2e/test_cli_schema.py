@@ -138,6 +138,40 @@ def test_check_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "1 x 28 x 28" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("{kind: image, height: 30, width: 28}", "image size must be a multiple of 4 each way. Got '30x28'."),
+        (
+            "{kind: table, target: y, columns: {y: {type: boolean}}}",
+            "columns must be at least one beside the target. Got ['y'].",
+        ),
+    ],
+    ids=["image", "table"],
+)
+def test_what_no_recipe_can_be_fitted_to_is_no_valid_schema(
+    schema: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Check says what fit says."""
+    path = tmp_path / "s.yaml"
+    path.write_text(schema)
+    np.savez(tmp_path / "image.npz", images=np.zeros((4, 30, 28), dtype=np.uint8))
+    pd.DataFrame({"y": [True, False]}).to_csv(tmp_path / "table.csv", index=False)
+    data = tmp_path / ("image.npz" if "image" in schema else "table.csv")
+    assert gpate("fit", data, "--schema", path, "--out", tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert words in said
+    for form in ([], ["--json"]):
+        assert gpate("schema", "check", path, *form) == 2
+        assert capsys.readouterr() == ("", said)
+
+
+def test_a_target_without_classes_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.yaml").write_text("{kind: table, target: age, columns: {age: {type: integer, bounds: [0, 9]}}}")
+    assert gpate("schema", "check", tmp_path / "s.yaml") == 0
+    assert "without classes" in capsys.readouterr().out
+
+
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, broken = tmp_path / "good.csv", tmp_path / "broken.csv"
     good.write_text("a,b\n1,2\n")

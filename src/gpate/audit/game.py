@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -319,15 +320,16 @@ def _classified(without: Floats, with_: Floats) -> tuple[Floats, Floats]:
 _GAME: Game | None = None
 
 
-def _enter(game: Game) -> None:
+def _enter(game: Game, place: str) -> None:
     global _GAME
     torch.set_num_threads(1)
+    tempfile.tempdir = place
     _GAME = game
 
 
-def _trial(with_: bool) -> Trial:
+def _trials(sides: list[bool]) -> list[Trial]:
     assert _GAME is not None
-    return _GAME.trial(with_)
+    return [_GAME.trial(with_) for with_ in sides]
 
 
 @contextmanager
@@ -336,6 +338,33 @@ def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterabl
     if workers == 1:
         yield lambda sides: map(game.trial, sides)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game,)) as pool:
-        yield lambda sides: pool.map(_trial, sides, chunksize=max(1, min(20, math.ceil(len(sides) / workers / 8))))
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
+    with (
+        tempfile.TemporaryDirectory(prefix="gpate-audit-") as place,  # a process that is ended clears nothing up
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game, place)) as pool,
+    ):
+
+        def run(sides: list[bool]) -> Iterator[Trial]:
+            size = max(1, min(20, math.ceil(len(sides) / workers / 8)))
+            with _without_interrupts():
+                parts = [pool.submit(_trials, sides[at : at + size]) for at in range(0, len(sides), size)]
+            for part in parts:
+                yield from part.result()
+
+        try:
+            yield run
+        except BaseException:  # nobody waits for the rest
+            for child in multiprocessing.active_children():
+                if child not in others:
+                    child.terminate()
+            raise
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes that are begun meanwhile never hear of Ctrl-C: this one does, afterwards, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

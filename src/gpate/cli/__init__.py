@@ -9,11 +9,13 @@ from rich.markup import escape
 
 from gpate.cli import account, audit, evaluate, fit, report, reproduce, sample, schema, verify
 from gpate.cli.output import errors
+from gpate.cli.stop import Stoppable
 from gpate.errors import GpateError
 
 # Tracebacks with local variables would print tensors of private data.
 app = typer.Typer(
     name="gpate",
+    cls=Stoppable,
     help="Differentially private synthetic data.",
     no_args_is_help=True,
     add_completion=False,

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gpate.cli.fit import _pair
 from gpate.cli.output import CAUGHT, console, errors, print_json
+from gpate.cli.stop import leaves
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SURE = 0.999
 
 
 def audit(
+    ctx: typer.Context,
     recipe: Annotated[str, typer.Option(help="As of `gpate fit`; `votes` plays with the worst teachers.")] = "default",
     kind: Annotated[str, typer.Option(help="image or table: which built-in worst case.")] = "image",
     data: Annotated[
@@ -91,7 +93,9 @@ def audit(
         "not_for_release": ["computed from real records, without noise"] if data is not None else [],
     }
     if out is not None:
+        leaves(ctx, f"Stopped: what is in {out} may be cut short. Run the same command again.")
         _write(out, facts, found, private=data is not None)
+        leaves(ctx, f"Stopped: audit.json and audit.png in {out} are complete.")
     if as_json:
         print_json(facts)
     else:

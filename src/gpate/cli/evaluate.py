@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpate.cli.output import CAUGHT, errors, print_json
+from gpate.cli.stop import leaves
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Judged:
 
 
 def evaluate(
+    ctx: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(help="The folder release/ of a run, or a .csv, .parquet or .npz file of synthetic records."),
@@ -91,6 +93,11 @@ def evaluate(
     real_train = _records(read_source(asked.train, asked.schema, split="train"))
     real_test = _records(read_source(asked.test, asked.schema, split="test"))
     kept = cache_folder() if cache else None
+    leaves(
+        ctx,
+        f"Stopped: nothing was {'told' if append is None else f'added to {append}'}. Run the same command again"
+        + ("." if kept is None else f"; what was finished about the real records is kept in {kept}."),
+    )
     with Progress(
         TextColumn("[bold]judging"),
         BarColumn(),
@@ -141,6 +148,7 @@ def evaluate(
             )
     if append is not None:
         found.append_to(append)
+        leaves(ctx, f"Stopped: the result is in {append}.")
     if as_json:
         print_json(found.to_json())
     else:

@@ -19,13 +19,11 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpate.cli.output import console, errors, print_json
+from gpate.cli.stop import end, leaves
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
     from gpate.methods.progress import Progress as Step
-
-STOPPED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 def fit(
@@ -77,9 +75,14 @@ def fit(
         raise InvalidValue(names, "beside --resume", "left out", "A run goes on with what it began with.")
     ranks = ranks_here()
     atexit.register(ranks.close)
+    run = resume or out or Path("run")
+    plan = run / "private" / "run.json"
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    if restarted and data is not None and ranks.share(lambda: ((out or Path("run")) / "private" / "run.json").exists()):
-        resume = out or Path("run")  # torchrun started the same command again: go on instead of beginning
+    if restarted and data is not None and ranks.share(plan.exists):
+        resume = run  # torchrun started the same command again: go on instead of beginning
+    if resume is not None or not plan.exists():  # any other run there is none of ours
+        going_on = f"Stopped at once. `gpate fit --resume {run}` goes on from what is kept; nothing is paid twice."
+        leaves(ctx, lambda: going_on if plan.exists() else "Stopped: nothing was spent. Run the same command again.")
     quiet = quiet or not ranks.first
     stop = threading.Event()
     warn = _warn_as_json if as_json else _warn
@@ -104,7 +107,7 @@ def fit(
                     data,
                     schema=schema,
                     target=target,
-                    out=out or Path("run"),
+                    out=run,
                     ranks=ranks,
                     sites=sites,
                     on_progress=show,
@@ -114,9 +117,8 @@ def fit(
         except Interrupted as stopped:
             said = str(stopped)
             if "--resume" not in said:
-                said += f" Mend: `gpate fit --resume {resume or out or Path('run')}` goes on from here."
-            errors.print(f"[bold]{escape(said)}[/]", soft_wrap=True, highlight=False)
-            raise typer.Exit(STOPPED) from None
+                said += f" Mend: `gpate fit --resume {run}` goes on from here."
+            end(said)
     if not ranks.first:
         return
     certificate, release = model.certificate_, str(model.run_ / "release")

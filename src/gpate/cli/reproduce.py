@@ -13,8 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from gpate.cli.fit import STOPPED, display, first_interrupt
+from gpate.cli.fit import display, first_interrupt
 from gpate.cli.output import console, errors, print_json
+from gpate.cli.stop import STOPPED, end, leaves
 from gpate.errors import InvalidValue, require_positive
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def list_(
 
 @app.command("run")
 def run(
+    ctx: typer.Context,
     table: TableName,
     cell: Patterns = None,
     only: Annotated[str | None, typer.Option(help="published or default: one of the two kinds.")] = None,
@@ -117,6 +119,7 @@ def run(
         device=device,
         cache=cache_folder(),
     )
+    leaves(ctx, _STOPPED)
     stop, counts = threading.Event(), {"new": 0, "done": 0, "left": 0}
     with first_interrupt(stop), ExitStack() as bars:
 
@@ -143,8 +146,7 @@ def run(
                 _say(f"[dim]{number}/{len(units)}[/] {_line(outcome)}", quiet)
         except Interrupted:
             bars.close()
-            errors.print("[bold]Stopped.[/] The same command goes on from here.", highlight=False)
-            raise typer.Exit(STOPPED) from None
+            end(_STOPPED)
     console.print(
         f"{counts['new']} run, {counts['done']} were finished before, {counts['left']} left out. Results: "
         f"[bold]{escape(str(results))}[/]",
@@ -153,6 +155,9 @@ def run(
     )
     if stop.is_set():
         raise typer.Exit(STOPPED)
+
+
+_STOPPED = "Stopped: what is finished is among the results. The same command goes on from here."
 
 
 @app.command("show")

@@ -11,10 +11,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpate.cli.output import errors, print_json
+from gpate.cli.stop import leaves
 from gpate.errors import InvalidValue, require_count
 
 
 def sample(
+    ctx: typer.Context,
     release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
     n: Annotated[int, typer.Option("-n", "--number", help="How many records.")],
     output: Annotated[
@@ -48,6 +50,15 @@ def sample(
     format_of(output, loaded.schema)
     check_output(output, force=force)  # before anything is made
     used = Streams(seed).seed
+    before = _identity(output)
+
+    def left() -> str:
+        if _identity(output) != before:
+            return f"Stopped: {output} is complete. The same again: --seed {used}"
+        was = "was not written" if before is None else "is as it was"
+        return f"Stopped: {output} {was}. Run the same command again."
+
+    leaves(ctx, left)
     start = time.perf_counter()
     with Progress(
         TextColumn("records"),
@@ -93,3 +104,11 @@ def sample(
     if not certificate.releasable and not as_json:
         reasons = escape("; ".join(certificate.not_for_release))
         errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)
+
+
+def _identity(path: Path) -> int | None:
+    """Changes when something else is moved to this path; None if nothing is there."""
+    try:
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None

@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 
 from gpate.cli.output import console, errors, print_facts, print_json
+from gpate.cli.stop import NOTHING, leaves
 from gpate.errors import InvalidValue, require_epsilon
-from gpate.schema import ImageSchema, Schema
+from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
 
 app = typer.Typer(no_args_is_help=True, help="Public facts about a record: draft a schema, check one.")
@@ -18,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Public facts about a record: draft
 
 @app.command()
 def init(
+    ctx: typer.Context,
     data: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the draft.")] = None,
     schema_epsilon: Annotated[
@@ -32,6 +34,9 @@ def init(
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
         if path is not None and (path.exists() or not path.parent.is_dir()):
             raise InvalidValue(what, str(path), "a new file in a folder that is there")
+    if ledger is not None:
+        paid = f"Stopped: what {ledger} says was spent stays spent: keep it. Run again with another --ledger."
+        leaves(ctx, lambda: paid if ledger.exists() else NOTHING)
     types = column_types(data)
     parquet = data.suffix in (".parquet", ".pq")
     source = "read from the file's own list" if parquet else f"guessed from the header and the first {ROWS:,} rows"
@@ -80,6 +85,7 @@ def check(
 ) -> None:
     """Reads a schema and says what is in it, or what is wrong with it."""
     schema = Schema.load(path)
+    _check_fits(schema)
     if as_json:
         print_json(schema.to_dict())
         return
@@ -91,8 +97,17 @@ def check(
             column.name: column.type + (", may be missing" if column.missing else "") for column in schema.columns
         }
         facts["target"] = schema.target or "none"
+        if schema.target is not None and schema.label is None:
+            facts["target"] += ", without classes: learnt as any other column"
         if schema.cost is not None:
             facts["cost of the schema"] = f"epsilon {schema.cost.epsilon:g}, delta {schema.cost.delta:g}"
     facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
     plain = {escape(name): escape(value) for name, value in facts.items()}
     print_facts("A valid schema", plain)
+
+
+def _check_fits(schema: TableSchema | ImageSchema) -> None:
+    """Raises what `gpate fit` would, whatever the recipe."""
+    from gpate.methods.material import spec_for  # loads torch
+
+    spec_for(schema, latent=1)

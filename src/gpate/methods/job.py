@@ -309,8 +309,8 @@ def tell_outside_domain(job: Job) -> None:
     for column, count in zip(job.schema.columns, counts, strict=True):
         if count > 4 * sigma:
             job.on_warning(
-                f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) lay outside the "
-                "declared domain and were clipped or mapped to its `other`. Mend: widen the schema if that matters."
+                f"About {count:,.0f} values of column {column.name!r} (give or take {2 * sigma:,.0f}) {column.strays} "
+                "if that matters."
             )
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from gpate.datasets import DATASETS
-from gpate.errors import InvalidValue, SchemaError
+from gpate.errors import InvalidValue, SchemaError, shown
 from gpate.private.sources import PrivateRecords, from_arrays, read_source
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import Boolean, Categorical, ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.student import GeneratorSpec
 
@@ -33,6 +33,14 @@ def schema_for(schema: Any, name: str | None, target: str | None) -> TableSchema
         if not isinstance(public, TableSchema):
             raise InvalidValue("target", target, "given for tables only")
         public = Schema.from_dict({**public.to_dict(), "target": target})
+        assert isinstance(public, TableSchema)
+        if public.label is None:
+            classed = [column.name for column in public.columns if isinstance(column, Categorical | Boolean)]
+            which = (
+                f"one of the columns with classes, {shown(classed)}" if classed else "left out: no column has classes"
+            )
+            mend = "Mend: name another, declare this one categorical in the schema, or leave the target out."
+            raise InvalidValue("target", target, which, mend)
     return public
 
 
@@ -89,13 +97,19 @@ def encode_records(
 
 
 def spec_for(schema: TableSchema | ImageSchema, latent: int) -> GeneratorSpec:
-    """The generator of such records: the schema alone decides it."""
+    """The generator of such records: the schema alone decides it.
+
+    Raises:
+        InvalidValue: there is none, so that no method can be fitted to them.
+    """
     classes = max(1, len(schema.classes))
     if isinstance(schema, ImageSchema):
         channels, height, width = schema.channels, schema.height, schema.width
         return GeneratorSpec(
             kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
         )
+    if not schema.features:
+        raise InvalidValue("columns", schema.names, "at least one beside the target", "There is nothing else to learn.")
     table = TableCodec(schema)
     softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
     return GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)

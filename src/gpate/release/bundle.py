@@ -21,6 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from gpate.accounting import Header, Ledger, read_ledger
+from gpate.disk import PARTIAL
 from gpate.errors import LedgerError, ReleaseRefused
 from gpate.release import files
 from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
@@ -127,7 +128,7 @@ def stamps_owed(header: Header) -> list[str]:
 
 def _check_folder(folder: Path, ledger: Ledger) -> None:
     """Raises `ReleaseRefused` unless the folder holds the ledger and nothing that is not part of a release."""
-    strangers = [name for name in files.names_in(folder) if name.removesuffix(files.PARTIAL) not in files.NAMES]
+    strangers = [name for name in files.names_in(folder) if name.removesuffix(PARTIAL) not in files.NAMES]
     if strangers:
         raise ReleaseRefused(
             f"{folder} holds what does not belong into a release: {shortened(strangers)}. Mend: move it."
@@ -135,7 +136,7 @@ def _check_folder(folder: Path, ledger: Ledger) -> None:
     for name in files.names_in(folder):
         if not stat.S_ISREG(os.lstat(folder / name).st_mode):
             raise ReleaseRefused(f"{folder / name} is not a plain file. Mend: remove it.")
-        if name.endswith(files.PARTIAL):
+        if name.endswith(PARTIAL):
             (folder / name).unlink()
     place = folder / files.LEDGER
     if ledger.path is None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpate.disk import sync
+from gpate.disk import PARTIAL, sync
 from gpate.errors import ReleaseCorrupt, ReleaseNotFound, ReleaseWriteFailed, SchemaError
 from gpate.foreign import attempt
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -33,9 +33,6 @@ CERTIFIED = (LEDGER, WEIGHTS, SCHEMA, CONFIG)
 
 NAMES = (*CERTIFIED, CERTIFICATE)
 """All that a release may hold."""
-
-PARTIAL = ".partial"
-"""Ends the name of a file that is still being written."""
 
 _MOST = {LEDGER: 2**30, WEIGHTS: 2**33, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22}
 """Bytes that a file may have."""

@@ -9,7 +9,8 @@
 | folder | images | one PNG per image, in a folder per class |
 
 **Guarantee.** The output appears whole or not at all: it is written beside its place under a name of its own and moved
-there at the end; if anything goes wrong on the way it is removed. What exists is not overwritten unless asked for.
+there at the end; if anything goes wrong on the way it is removed, if need be by the next who writes to the same place.
+What exists is not overwritten unless asked for.
 Folders are named after classes only if the name is a plain word; any other class is `class-<number>`, so that no class
 can name a place outside the output.
 """
@@ -20,8 +21,6 @@ import itertools
 import math
 import os
 import re
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpate.disk import workplace
 from gpate.errors import GpateError, InvalidValue, OutputExists, OutputFailed
 from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Integer, TableSchema
 
@@ -106,24 +106,21 @@ def write_records(
     check_output(path, force=force)
     if kind == ".png" and n > MAX_GRID:
         raise InvalidValue("n", n, f"at most {MAX_GRID:,} for one picture", "Write .npz, or a folder.")
-    partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:40]}."))
-    content = partial / "content"
     try:
-        counted = _counted(chunks, on_progress)
-        if kind == ".parquet":
-            _write_parquet(content, counted, schema)
-        elif kind == ".csv":
-            _write_csv(content, counted, schema)
-        elif kind == ".npz":
-            _write_npz(content, counted, n, schema)
-        elif kind == ".png":
-            _write_grid(content, counted, n, schema, columns or math.ceil(math.sqrt(max(n, 1))))
-        else:
-            _write_folder(content, counted, schema)
-        check_output(path, force=force)
-        if path.is_dir() and not path.is_symlink():
-            os.replace(path, partial / "replaced")
-        os.replace(content, path)
+        with workplace(path) as partial:
+            content, counted = partial / "content", _counted(chunks, on_progress)
+            if kind == ".parquet":
+                _write_parquet(content, counted, schema)
+            elif kind == ".csv":
+                _write_csv(content, counted, schema)
+            elif kind == ".npz":
+                _write_npz(content, counted, n, schema)
+            elif kind == ".png":
+                _write_grid(content, counted, n, schema, columns or math.ceil(math.sqrt(max(n, 1))))
+            else:
+                _write_folder(content, counted, schema)
+            check_output(path, force=force)
+            _move(content, path, aside=partial / "replaced")
     except GpateError:
         raise
     except OSError as problem:
@@ -131,9 +128,18 @@ def write_records(
             f"{path} could not be written ({problem.strerror or problem}); what was begun is removed. "
             "Mend: make room, or write elsewhere."
         ) from problem
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def _move(content: Path, path: Path, *, aside: Path) -> None:
+    """To its place; a folder that is there is put aside, and back if that is as far as it goes."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            os.replace(path, aside)
+        os.replace(content, path)
+    finally:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
 
 
 def class_folders(classes: Sequence[Any]) -> list[str]:

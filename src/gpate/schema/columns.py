@@ -47,11 +47,14 @@ class Column:
     Attributes:
         name: as in the data.
         missing: whether a record may have no value here.
+        type: its name in a schema file.
+        strays: what becomes of values outside the domain, and the mend, in words.
     """
 
     name: str
     missing: bool = False
     type: ClassVar[str] = ""
+    strays: ClassVar[str] = "lay outside its domain. Mend: widen it"
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -112,6 +115,8 @@ def _number(what: str, value: object) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Column):
     """Base of columns whose values lie between two declared bounds."""
+
+    strays: ClassVar[str] = "lay outside its bounds and were clipped. Mend: widen them"
 
     @property
     def span(self) -> tuple[float, float]:
@@ -176,6 +181,10 @@ class Integer(Numeric):
     """
 
     type: ClassVar[str] = "integer"
+    strays: ClassVar[str] = (
+        "lay outside its bounds and were clipped, or were not whole and were rounded: it takes whole numbers. "
+        "Mend: widen the bounds, or declare it numeric,"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,6 +253,7 @@ class Categorical(Column):
     """
 
     type: ClassVar[str] = "categorical"
+    strays: ClassVar[str] = "are not among its categories and became its `other`. Mend: complete the list"
     categories: tuple[Category, ...]
     other: Category | None = None
 
