@@ -131,6 +131,16 @@ def core() -> list[dict[str, float | str]]:
     rows += [
         ("100,000 ledger lines verified", verify, 2.0),
         ("exact noise, 150 x 11 draws", median_seconds(lambda: exact.gaussian(1650, 2.0**30)), 0.2),
+        (
+            "exact noise, 100,000 draws by OpenDP",
+            median_seconds(lambda: exact.gaussian(100_000, 2.0**30), repeats=3),
+            None,
+        ),
+        (
+            "exact noise, 100,000 draws in bulk",
+            median_seconds(lambda: exact.gaussian(100_000, 2.0**30, bulk=True)),
+            0.1,
+        ),
         ("calibration, exact Gaussian", median_seconds(lambda: calibrate(plan, budget)), 0.010),
         ("one ledger line, fsynced", append, None),
     ]

@@ -187,6 +187,23 @@ def test_quiet_shows_no_progress(
     assert json.loads(told.out)["epsilon"] == 2.0
 
 
+def test_a_log_has_lines_of_progress_and_a_short_run_has_none(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no bar can be drawn; two iterations, and time enough between them."""
+    table = ["fit", sources / "table.csv", "--schema", sources / "table.yaml", *options()]
+    assert gpate(*table, "--out", tmp_path / "short") == 0
+    assert "iteration" not in capsys.readouterr().err
+    monkeypatch.setattr("gpate.cli.fit.LINE_SECONDS", 0.0)
+    assert gpate(*table, "--out", tmp_path / "long") == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("iteration")]
+    assert len(lines) == 2
+    assert "epsilon" in lines[1]
+    assert "it/s" in lines[1]
+    assert gpate(*table, "--quiet", "--out", tmp_path / "quiet") == 0
+    assert "iteration" not in capsys.readouterr().err
+
+
 def test_fewer_records_than_teachers_are_allowed(sources: Path, tmp_path: Path) -> None:
     """A teacher without records votes too; see docs/deviations-from-paper.md."""
     arguments = [sources / "pictures", "--schema", sources / "images.yaml", "--out", tmp_path / "run", "--quiet"]

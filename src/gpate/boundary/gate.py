@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from typing import Self, TypeVar
 
 import numpy as np
@@ -70,6 +71,8 @@ class Voucher:
         scale = event.scale if isinstance(event, Laplace) else event.sigma
         noise = self._take()
         draw = noise.laplace if isinstance(event, Laplace) else noise.gaussian
+        if isinstance(event, SampledNoise):  # a network's gradient, step after step
+            draw = partial(noise.gaussian, bulk=True)
         if event.grid is None:
             return np.asarray(values * unit + draw(values.size, scale).reshape(values.shape), dtype=np.float64)
         steps_per_unit = unit / event.grid

@@ -1,7 +1,8 @@
 """The noise itself.
 
 `ExactNoise` draws from the discrete Gaussian and the discrete Laplace, exactly, by OpenDP's samplers (Canonne, Kamath
-and Steinke 2020: rational arithmetic only) seeded by the operating system. `FastNoise` draws floating-point noise
+and Steinke 2020: rational arithmetic only) seeded by the operating system. What networks release at every step is too long for
+them: that noise is drawn from the same law, as exactly, by `gpate.boundary.bulk`. `FastNoise` draws floating-point noise
 with numpy: for experiments, because floating-point noise can leak the value it hides in its low bits (Mironov 2012)
 and its generator is not made to resist guessing. A run with it is stamped `not for release`.
 """
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpate.boundary.bulk import discrete_gaussian
 from gpate.errors import GpateError, InvalidValue, require_count, require_positive
 
 Steps = NDArray[np.int64]
@@ -35,32 +37,37 @@ class Noise(Protocol):
     def exact(self) -> bool:
         """Whether draws are exact, on a grid, and unpredictable."""
 
-    def gaussian(self, size: int, sigma: float) -> Floats | Steps:
-        """Centred Gaussian noise: whole steps if exact, where sigma is in steps too."""
+    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats | Steps:
+        """Centred Gaussian noise: whole steps if exact, where sigma is in steps too. `bulk`: millions are needed, and soon."""
 
     def laplace(self, size: int, scale: float) -> Floats | Steps:
         """Centred Laplace noise: whole steps if exact, where the scale is in steps too."""
 
 
 class ExactNoise:
-    """Exact discrete noise from the operating system's randomness, through OpenDP."""
+    """Exact discrete noise from the operating system's randomness, through OpenDP or in bulk."""
 
     name = "exact"
     exact = True
 
-    def gaussian(self, size: int, sigma: float) -> Steps:
+    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Steps:
         """The discrete Gaussian on the integers: P(x) proportional to exp(-x^2 / (2 sigma^2))."""
-        return _draw("gaussian", size, require_positive("sigma", sigma))
+        _check(size, require_positive("sigma", sigma))
+        return discrete_gaussian(size, sigma) if bulk else _draw("gaussian", size, sigma)
 
     def laplace(self, size: int, scale: float) -> Steps:
         """The discrete Laplace on the integers: P(x) proportional to exp(-|x| / scale)."""
-        return _draw("laplace", size, require_positive("scale", scale))
+        _check(size, require_positive("scale", scale))
+        return _draw("laplace", size, scale)
 
 
-def _draw(kind: str, size: int, scale: float) -> Steps:
+def _check(size: int, scale: float) -> None:
     require_count("size", size)
     if scale * 64 > MAX_STEPS:
         raise InvalidValue("noise scale in grid steps", scale, f"below {MAX_STEPS // 64}", "Use a coarser grid.")
+
+
+def _draw(kind: str, size: int, scale: float) -> Steps:
     return np.array(_sampler(kind, scale)([0] * size), dtype=np.int64)
 
 
@@ -100,7 +107,7 @@ class FastNoise:
         """Says whether the seed was fixed."""
         return "fast" if self.seed is None else "fast, fixed seed"
 
-    def gaussian(self, size: int, sigma: float) -> Floats:
+    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats:
         """Continuous Gaussian noise."""
         return self._own_generator().standard_normal(require_count("size", size)) * require_positive("sigma", sigma)
 

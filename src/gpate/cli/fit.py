@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,8 +199,11 @@ def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
     if as_json:
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
         return
-    if quiet or not errors.is_terminal:
+    if quiet:
         yield lambda p: None
+        return
+    if not errors.is_terminal:
+        yield _now_and_then()
         return
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -212,21 +216,39 @@ def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
         task = bar.add_task("beginning", total=1.0, told="", left="")
 
         def show(p: Step) -> None:
-            s = _shown(p)
-            left, rate = s["seconds_left"], s["iterations_per_second"]
-            spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
-            told = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
-            if s["answered"] < 1:
-                told.insert(1, f"answered {s['answered']:.0%}")
-            bar.update(
-                task,
-                completed=s["fraction"],
-                description=f"iteration {s['iteration']}" + (" (again, already paid)" if s["replayed"] else ""),
-                told=", ".join(told),
-                left="" if left is None else f"about {left:.0f} s left",
-            )
+            where, told, left = _words(p)
+            bar.update(task, completed=_shown(p)["fraction"], description=where, told=told, left=left)
 
         yield show
+
+
+LINE_SECONDS = 60.0
+"""Between two lines of progress where there is no terminal to draw a bar on."""
+
+
+def _now_and_then() -> Callable[[Step], None]:
+    """Shows progress in lines, for a log that is read while the run goes on; a short run has none."""
+    last = time.monotonic()
+
+    def show(p: Step) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            errors.print(", ".join(part for part in _words(p) if part), soft_wrap=True, highlight=False)
+
+    return show
+
+
+def _words(p: Step) -> tuple[str, str, str]:
+    """Where it is, what was spent and how fast it goes, and how long it will take."""
+    s = _shown(p)
+    left, rate = s["seconds_left"], s["iterations_per_second"]
+    spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
+    told = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
+    if s["answered"] < 1:
+        told.insert(1, f"answered {s['answered']:.0%}")
+    where = f"iteration {s['iteration']}" + (" (again, already paid)" if s["replayed"] else "")
+    return where, ", ".join(told), "" if left is None else f"about {left:.0f} s left"
 
 
 def _shown(p: Step) -> dict[str, Any]:
