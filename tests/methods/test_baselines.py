@@ -177,7 +177,7 @@ def test_the_steps_of_dp_gan_are_noised_clipped_sums_over_the_expected_batch(
     projected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without noise, q = 1: the discriminator's step is that of the clipped gradients of all records and of the fakes."""
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
     adversary = dp_gan(tmp_path, sampling_probability=1.0, critic_steps=1, projected_dims=projected, weight_limit=None)
     taken: list[Tensor] = []
     monkeypatch.setattr(adversary.critic, "step", taken.append)
@@ -485,7 +485,7 @@ def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: P
 def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
     adversary = gs_wgan(tmp_path, clip=0.01)
     player = student()
     turn = adversary.turn(0, player, Answers(adversary.gate, _folder(tmp_path)))

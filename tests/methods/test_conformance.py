@@ -80,7 +80,7 @@ def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, and one key for all runs: two runs with one seed are the same."""
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
     monkeypatch.setattr(FastNoise, "laplace", lambda self, size, scale: np.zeros(size))
     monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(range(32)))
 

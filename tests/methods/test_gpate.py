@@ -37,7 +37,7 @@ ALL = {"noise": "fast", "settings": {"threshold": 0.1}}
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
 
 
 def model(**changes: Any) -> GPATE:
@@ -208,7 +208,7 @@ CHILD = textwrap.dedent("""
     from gpate import GPATE
     from gpate.boundary import FastNoise
     from tests.methods.small import FAST, IMAGES, images
-    FastNoise.gaussian = lambda self, size, sigma: np.zeros(size)
+    FastNoise.gaussian = lambda self, size, sigma, **_: np.zeros(size)
     settings = {**FAST, "threshold": 0.1, "checkpoint_seconds": 0.0}
     model = GPATE(epsilon=2.0, seed=3, recipe="paper-mnist-eps1", settings=settings, noise="fast")
     model.fit(*images(), schema=IMAGES, out=sys.argv[1], on_progress=lambda p: print(p.iteration, flush=True))

@@ -75,7 +75,7 @@ def test_the_votes_have_their_share_of_the_budget(share: float, tmp_path: Path) 
 
 @pytest.mark.parametrize("after", [2, 4, 6, 9], ids=["matching", "matched", "warming up", "voting"])
 def test_a_stopped_run_ends_like_one_that_was_not(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: np.zeros(size))
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
     monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(range(32)))
     settings = {"iterations": 4, "threshold": 0.1}
     whole = fitted(tmp_path / "whole", settings=settings)

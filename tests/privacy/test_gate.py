@@ -59,7 +59,7 @@ def test_a_query_over_budget_leaves_no_trace(tmp_path: Path) -> None:
     class Counting(ExactNoise):
         drawn = 0
 
-        def gaussian(self, size: int, sigma: float) -> np.ndarray:
+        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
             type(self).drawn += size
             return super().gaussian(size, sigma)
 
@@ -93,7 +93,7 @@ def test_the_line_is_written_before_the_noise_is_drawn(tmp_path: Path) -> None:
     class Watching(ExactNoise):
         lines: list[int] = []
 
-        def gaussian(self, size: int, sigma: float) -> np.ndarray:
+        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
             self.lines.append(len(read_ledger(tmp_path / "l").entries))
             return super().gaussian(size, sigma)
 
