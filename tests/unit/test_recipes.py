@@ -151,6 +151,7 @@ def test_a_release_tells_the_settings_of_its_own_method_only() -> None:
 def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
     small = quick(RECIPES["paper-mnist-eps1"])
     assert (small.quick, RECIPES["paper-mnist-eps1"].quick) == (True, False)
+    assert small.recipe == "paper-mnist-eps1", "nobody changed it"
     assert small.training.iterations == 20
     assert small.mechanism.teachers == 200
     assert small.mechanism.vote_sigma == RECIPES["paper-mnist-eps1"].mechanism.vote_sigma

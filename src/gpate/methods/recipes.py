@@ -243,7 +243,7 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
 
 def quick(settings: Settings) -> Settings:
     """A try-out: less of everything that takes time. The guarantee is the same."""
-    return dataclasses.replace(settings.changed(_less(settings)), quick=True)
+    return dataclasses.replace(settings.changed(_less(settings)), recipe=settings.recipe, quick=True)
 
 
 def _less(settings: Settings) -> dict[str, Any]:

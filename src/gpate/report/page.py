@@ -230,7 +230,12 @@ def _environment() -> jinja2.Environment:
     style = environment.loader.get_source(environment, "style.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment.globals |= {"style": Markup(style), "style_hash": digest}  # noqa: S704 - our own file
-    environment.filters |= {"number": words.number, "percent": words.percent, "name": words.name}
+    environment.filters |= {
+        "number": words.number,
+        "percent": words.percent,
+        "name": words.name,
+        "options": words.whole_options,
+    }
     return environment
 
 

@@ -4,6 +4,8 @@ r"""Numbers and names as people read them.
 ('0.00001', '1,234,567', '0.907', '0')
 >>> percent(0.731), percent(0.0004), percent(0.99996)
 ('73%', '0.04%', 'nearly 100%')
+>>> whole_options("<b> --quick")
+Markup('&lt;b&gt; <span class="whole">--quick</span>')
 >>> name("age\u202e<b>", most=12)
 'age\ufffd<b>'
 """
@@ -11,9 +13,12 @@ r"""Numbers and names as people read them.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
+
+from markupsafe import Markup
 
 MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
@@ -66,3 +71,10 @@ def listed(items: Sequence[str], *, most: int = 5) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """1 record, 2 records."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def whole_options(text: str) -> Markup:
+    """Text for the page, its options kept whole: a browser would begin a line after a dash."""
+    parts = re.split(r"((?<![\w-])--?[a-z][a-z-]*)", text)
+    span = Markup('<span class="whole">{}</span>')
+    return Markup("").join(span.format(part) if i % 2 else part for i, part in enumerate(parts))

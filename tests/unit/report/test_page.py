@@ -202,7 +202,7 @@ def test_what_is_missing_is_said_with_the_command_that_adds_it(table_run: Path, 
     digits = Schema.load(Path(__file__).parents[3] / "src/gpate/datasets/schemas/digits.yaml")
     assert benchmark_of(digits) == "digits"
     make_release(tmp_path / "release", digits)
-    assert "--real digits" in render(tmp_path)
+    assert "--real digits" in check_form(render(tmp_path)).text
 
 
 def test_an_attack_that_fails_stands_beside_the_promise(table_run: Path) -> None:
