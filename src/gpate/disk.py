@@ -48,6 +48,15 @@ def workplace(path: Path) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Gives a path in a `workplace` to write to, and moves what is there to `target` if the block ends well."""
+    with workplace(target) as place:
+        part = place / f"part{target.suffix}"
+        yield part
+        os.replace(part, target)
+
+
 def _begun(folder: Path, begin: str) -> tuple[Path, contextlib.AbstractContextManager[object]]:
     """A new folder, and its lock."""
     while True:

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.datasets.files import cache_folder, data_folder, find, not_found, written_whole
+from gpate.datasets.files import cache_folder, data_folder, find, kept_whole, not_found
 from gpate.datasets.images import Shape, centre_square, decode_all
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
@@ -174,7 +174,7 @@ def _decoded(copy: _Copy, shape: Shape) -> NDArray[np.uint8]:
             return kept
     logger.info("decoding CelebA to %d x %d, once; it is kept in %s", shape.height, shape.width, cached.parent)
     _LIMITS.check_total(int(np.prod(size)))
-    with written_whole(cached) as part:
+    with kept_whole(cached) as part:
         fresh = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=size)
         decode_all(copy.pictures(), fresh, shape, fit=centre_square, limits=_LIMITS)
         fresh.flush()

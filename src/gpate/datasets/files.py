@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
+from gpate.disk import written_whole
 from gpate.errors import ChecksumMismatch, DataNotFound
 
 logger = logging.getLogger(__name__)
@@ -46,16 +46,12 @@ def find(*names: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
-    """Gives a temporary path beside `target`, and moves it there if the block ends well."""
+def kept_whole(target: Path) -> Iterator[Path]:
+    """`written_whole`, for its owner alone, in a folder that may not exist yet."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".part-", suffix=target.suffix)
-    os.close(handle)
-    try:
-        yield Path(name)
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with written_whole(target) as part:
+        yield part
+        part.chmod(0o600)
 
 
 def file_checksum(path: Path) -> str:
@@ -126,13 +122,13 @@ def locate(
         return found
     cached, note = _cached(filename)
     bunch = _fetched(name, filename, openml_id, as_frame)
-    with written_whole(cached) as part:
+    with kept_whole(cached) as part:
         if build(bunch, part) != checksum:
             raise ChecksumMismatch(
                 f"OpenML's data set {openml_id} is not the {name} that this version knows. "
                 f"Mend: put {filename} into a folder and name the folder in GPATE_DATA."
             )
-        with written_whole(note) as text:
+        with kept_whole(note) as text:
             text.write_text(file_checksum(part) + "\n")
     return cached
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.datasets.files import array_checksum, written_whole
+from gpate.datasets.files import array_checksum, kept_whole
 from gpate.version import __version__
 
 REVISION = 1
@@ -49,5 +49,5 @@ def load(folder: Path | None, name: str) -> dict[str, Any] | None:
 def keep(folder: Path | None, name: str, found: Mapping[str, Any]) -> None:
     """Keeps results under this key."""
     if folder is not None:
-        with written_whole(_path(folder, name)) as part:
+        with kept_whole(_path(folder, name)) as part:
             part.write_text(json.dumps({"key": name, "found": found}))

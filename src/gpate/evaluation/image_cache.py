@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gpate.datasets.files import array_checksum, written_whole
+from gpate.datasets.files import array_checksum, kept_whole
 from gpate.version import __version__
 
 CODE = 1
@@ -48,7 +48,7 @@ class Cache:
                 path.unlink()  # cut short by something other than gpate
         found = compute()
         if path is not None:
-            with written_whole(path) as part:
+            with kept_whole(path) as part:
                 part.write_text(json.dumps(found))
         return found
 
@@ -62,7 +62,7 @@ class Cache:
                 path.unlink()
         found = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in compute().items()}
         if path is not None:
-            with written_whole(path) as part:
+            with kept_whole(path) as part:
                 save_file(found, part)
         return found
 

@@ -20,7 +20,6 @@ import hashlib
 import math
 import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from markupsafe import Markup
 
 from gpate.accounting import LedgerContents, accountant_named, read_ledger
 from gpate.datasets import benchmark_of
+from gpate.disk import written_whole
 from gpate.errors import InvalidValue, OutputFailed, ReleaseRefused
 from gpate.evaluation.results import Evaluation
 from gpate.release import Release, Verification, verify
@@ -242,15 +242,9 @@ def _environment() -> jinja2.Environment:
 def _write(path: Path, content: bytes, *, mode: int) -> None:
     """Whole or not at all."""
     try:
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".report-", suffix=".html")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(partial, mode)
-            os.replace(partial, path)
-        except OSError:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with written_whole(path) as part:
+            part.write_bytes(content)
+            part.chmod(mode)
     except OSError as problem:
         raise OutputFailed(
             f"{path} could not be written ({problem.strerror}). Mend: write elsewhere, or make room."
