@@ -369,6 +369,7 @@ def test_rare_conditions_end_with_an_error(table: Release, monkeypatch: pytest.M
     ("where", "said"),
     [
         ({"age": "60..40"}, "lower end first"),
+        ({"age": "40.2..40.8"}, "a whole number"),
         ({"age": "old"}, "such as '17..90'"),
         ({"age": "900..1000"}, "declared bounds 17..90"),
         ({"seen": "yesterday"}, "such as '20"),

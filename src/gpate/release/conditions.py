@@ -14,6 +14,7 @@ records and keeping those that fit. Both are post-processing of what was release
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue, UnknownClass
-from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Numeric, TableSchema
+from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Integer, Numeric, TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,7 @@ def parse_condition(schema: TableSchema | ImageSchema, text: str) -> tuple[str, 
     names = [name for name in condition_names(schema) if text.startswith(name + "=")]
     if not names:
         allowed = _listed(condition_names(schema)) or "nothing: the schema has neither columns nor classes"
-        raise InvalidValue("--where", text, f"COLUMN=VALUE with a column among {allowed}")
+        raise InvalidValue("--where", text, f"COLUMN=VALUE, or COLUMN=LOWER..UPPER, with a column among {allowed}")
     name = max(names, key=len)
     return name, text[len(name) + 1 :]
 
@@ -160,6 +161,8 @@ def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.b
         raise InvalidValue(what, value, "a range with its lower end first")
     if lower > read(last) or upper < read(first):
         raise InvalidValue(what, value, f"within the declared bounds {first}..{last}: there are no such records")
+    if isinstance(column, Integer) and math.floor(upper) < lower:
+        raise InvalidValue(what, value, "a whole number, or a range that holds one: there are no such records")
     return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool)
 
 
