@@ -5,6 +5,7 @@ The statistical tests draw from a seeded source, so that they cannot fail by cha
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import math
 import sys
@@ -21,7 +22,7 @@ from scipy import stats
 from gpate.accounting import Budget
 from gpate.boundary import ExactNoise, Gate, Records, SampledSum, Sensitive, bulk
 from gpate.boundary.bulk import Source, _Law, discrete_gaussian
-from gpate.errors import GpateError
+from gpate.errors import GpateError, InvalidValue
 from tests.privacy.test_noise import discrete_p_value
 
 SIGMAS = [0.2, 0.7, 1.0, 1.5, 1.7, 1.99, 5.5, 100.0, 1.2e3, 2.0**30, 1.37 * 2.0**40, 2.0**56]
@@ -128,14 +129,34 @@ def test_it_agrees_with_opendp() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, bulk._PART, 3 * bulk._PART + 1])
 def test_as_many_as_asked_for(size: int) -> None:
-    draws = discrete_gaussian(size, 2.0**40)
+    draws = discrete_gaussian(size, 2.0**55)
     assert draws.shape == (size,)
-    assert len(set(draws.tolist())) == size, "two alike on a grid of 2^40: once in 10^3 runs at most"
+    assert len(set(draws.tolist())) == size, "two alike on a grid of 2^55: once in 10^7 runs at most"
 
 
 def test_a_draw_beyond_64_bits_is_refused() -> None:
     with pytest.raises(GpateError, match="64 bits"):
         _Law(2.0**56).kept(1, given_bytes(bytes(16), bytes(40), b"\x01"))
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 2.0**57])
+def test_a_sigma_without_a_law_is_refused(sigma: float) -> None:
+    with pytest.raises(InvalidValue, match="sigma"):
+        discrete_gaussian(1, sigma)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sigma", [5e-324, 1e-300, 1e-155, 1e-8, 1e-4])
+def test_tiny_noise_is_none_and_takes_no_time(sigma: float) -> None:
+    """exp(-1 / (2 sigma^2)) has up to 10^600 zeros: it is never written out."""
+    assert not discrete_gaussian(1000, np.float64(sigma)).any()
+    assert not _Law(sigma).decide(1, 1, 0, given_bytes(bytes(80), b"\x01" * 8))
+    assert _Law(sigma).decide(0, 0, 0, given_bytes())
+
+
+def test_the_traps_of_the_caller_are_not_ours() -> None:
+    with decimal.localcontext(decimal.Context(traps=[decimal.Inexact, decimal.Rounded])):
+        assert _Law(3.0).decide(2, 0, 0, given_bytes())
 
 
 def test_sampled_releases_need_no_opendp(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,10 +189,11 @@ def test_the_grid_must_match_the_noise(gate: Gate, exact_gate: Gate) -> None:
     assert not exact_gate.ledger.entries
 
 
-def test_sums_that_would_overflow_are_refused_before_the_draw(exact_gate: Gate) -> None:
+@pytest.mark.parametrize("value", [2**60, -(2**60)])
+def test_sums_that_would_overflow_are_refused_before_the_draw(exact_gate: Gate, value: int) -> None:
     voucher = exact_gate.pay(DiscreteGaussian(sigma=20.0, grid=exact_gate.grid(20.0)), purpose="x")
     with pytest.raises(InvalidValue, match="64-bit"):
-        voucher.perturb(np.array([2**60]))
+        voucher.perturb(np.array([value]))
 
 
 def test_a_resumed_gate_has_paid_what_it_paid(tmp_path: Path) -> None:

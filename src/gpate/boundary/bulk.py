@@ -16,7 +16,7 @@ largest at k = 1, and c = 0.2 covers that (c = 0 where r >= 1.178). The sign is 
 double precision decide that, unless they are within 2^-36 of each other, relatively. Rounding amounts to less than 2^-43 wherever a is
 not below all U but 0: then x^2 / (2 sigma^2) is below 60. In between, once in 10^10 numbers, a is bracketed by rationals and U given
 more bits until they part. So the law depends on the rounding of no floating-point number; only the time does, and that tells
-of the noise alone.
+of the noise alone. A draw that 64 bits cannot hold ends in an error: |x| >= 64 sigma at the least, with probability below e^-2000.
 
     >>> noise = discrete_gaussian(1000, 5.0)
     >>> noise.dtype, bool(abs(noise.mean()) < 2)
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.errors import GpateError
+from gpate.errors import GpateError, InvalidValue
 
 Source = Callable[[int], bytes]
 """Gives so many bytes, uniform and unpredictable."""
@@ -59,7 +59,7 @@ def discrete_gaussian(size: int, sigma: float, *, source: Source = os.urandom) -
 
     Args:
         size: how many.
-        sigma: as the law has it; below 2^57.
+        sigma: as the law has it; at most 2^56.
         source: of randomness; the operating system's.
     """
     law = _Law(sigma)
@@ -73,10 +73,12 @@ def discrete_gaussian(size: int, sigma: float, *, source: Source = os.urandom) -
 
 class _Law:
     def __init__(self, sigma: float) -> None:
-        self.sigma = sigma
+        if not 0 < sigma <= 2.0**56:
+            raise InvalidValue("sigma", sigma, "above 0, and 2^56 at most")
+        self.sigma = float(sigma)
         fraction, exponent = math.frexp(sigma)
         self.bits = max(0, exponent - (fraction == 0.5))
-        self.bump = _BUMP if math.ldexp(1.0, self.bits) / sigma < _NEEDED_BELOW else 0.0
+        self.bump = _BUMP if math.ldexp(1.0, self.bits) / self.sigma < _NEEDED_BELOW else 0.0
 
     def kept(self, count: int, source: Source) -> NDArray[np.int64]:
         """What is kept of so many proposals."""
@@ -93,10 +95,11 @@ class _Law:
 
     def _decided(self, size: Any, level: Any, uniform: Any, source: Source) -> NDArray[np.bool_]:
         """Whether U < a, for each."""
-        a = size / self.sigma
-        a *= -0.5 * a
-        a += level * math.log(2) - self.bump
-        np.exp(a, out=a)
+        with np.errstate(over="ignore", under="ignore"):  # where sigma is tiny, all but 0 is infinitely far out
+            a = size / self.sigma
+            a *= -0.5 * a
+            a += level * math.log(2) - self.bump
+            np.exp(a, out=a)
         u = uniform * 2.0**-_WORD  # U lies between this and 2^-64 more
         keep = u + 2.0 ** (1 - _WORD) <= a * (1 - _SLACK)
         unclear = ~keep & (u < a * (1 + _SLACK) + _TINY)
@@ -109,10 +112,13 @@ class _Law:
         exponent = Fraction(size) ** 2 / (2 * Fraction(self.sigma) ** 2) + Fraction(self.bump)
         digits, bits = 40, _WORD
         while True:
-            low, high = (2**level * Fraction(bound) for bound in _exp_of_minus(exponent, digits))
-            if Fraction(uniform + 1, 2**bits) <= low:
-                return True
-            if Fraction(uniform, 2**bits) >= high:
+            if exponent < level + bits:
+                low, high = (2**level * Fraction(bound) for bound in _exp_of_minus(exponent, digits))
+                if Fraction(uniform + 1, 2**bits) <= low:
+                    return True
+                if Fraction(uniform, 2**bits) >= high:
+                    return False
+            elif uniform:  # a < 2^(level - exponent) <= 2^-bits <= U, without the digits of a number so small
                 return False
             uniform = uniform << _WORD | int.from_bytes(source(_WORD // 8), "little")
             digits, bits = digits + 20, bits + _WORD
@@ -131,7 +137,8 @@ def _leading_zeros(count: int, source: Source) -> NDArray[np.int64]:
 
 def _exp_of_minus(exponent: Fraction, digits: int) -> tuple[Decimal, Decimal]:
     """Two numbers with exp(-exponent) between them. `Decimal.exp` is rounded correctly, so the next one beyond is a bound."""
-    with decimal.localcontext(prec=digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX) as context:
+    own = decimal.Context(prec=digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
+    with decimal.localcontext(own) as context:
         bounds = []
         for rounding in (decimal.ROUND_CEILING, decimal.ROUND_FLOOR):
             context.rounding = rounding

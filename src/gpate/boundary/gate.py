@@ -78,7 +78,7 @@ class Voucher:
         steps_per_unit = unit / event.grid
         if not steps_per_unit.is_integer():
             raise InvalidValue("unit", unit, f"a whole multiple of the grid {event.grid!r}")
-        if values.size and (int(values.max()) - min(0, int(values.min()))) * int(steps_per_unit) >= MAX_STEPS:
+        if values.size and (max(0, int(values.max())) - min(0, int(values.min()))) * int(steps_per_unit) >= MAX_STEPS:
             raise InvalidValue("grid", event.grid, "coarse enough for 64-bit sums", "Use a larger sigma.")
         steps = values.astype(np.int64) * int(steps_per_unit)
         noisy = steps + draw(values.size, scale / event.grid).astype(np.int64).reshape(values.shape)

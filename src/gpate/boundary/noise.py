@@ -52,12 +52,14 @@ class ExactNoise:
 
     def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Steps:
         """The discrete Gaussian on the integers: P(x) proportional to exp(-x^2 / (2 sigma^2))."""
-        _check(size, require_positive("sigma", sigma))
+        sigma = require_positive("sigma", sigma)
+        _check(size, sigma)
         return discrete_gaussian(size, sigma) if bulk else _draw("gaussian", size, sigma)
 
     def laplace(self, size: int, scale: float) -> Steps:
         """The discrete Laplace on the integers: P(x) proportional to exp(-|x| / scale)."""
-        _check(size, require_positive("scale", scale))
+        scale = require_positive("scale", scale)
+        _check(size, scale)
         return _draw("laplace", size, scale)
 
 

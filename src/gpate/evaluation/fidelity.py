@@ -9,6 +9,8 @@ records on the declared scale. Then, between the judged set and the test set:
   drawn once with a fixed seed. 1 is best.
 - **correlation difference**: mean absolute difference of Pearson correlations over pairs of numbers, on the declared scale;
   **association difference**: the same of Cramer's V over all pairs, on the bins.
+- **mean difference**: between the means of a number, in its own units, over its standard deviation among the test records; mean over
+  numbers. Bins do not see how far out a tail goes; this does.
 - **range coverage**: the share of a number's real range that the judged set spans. **category coverage**: of the categories that
   occur, how many it has, not counting one: a constant set has 0 in both.
 - **distinguishability**: a gradient-boosting classifier learns to tell judged from real records on one half and is tested on the other;
@@ -28,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.schema import Boolean, Categorical, TableSchema
-from gpate.schema.values import read
+from gpate.schema import Boolean, Categorical, Numeric, TableSchema
+from gpate.schema.values import in_own_units, read
 
 Floats = NDArray[Any]
 Codes = NDArray[np.int64]
@@ -47,6 +49,7 @@ DIRECTIONS: dict[str, bool | None] = {
     "k-marginal score": True,
     "correlation difference": False,
     "association difference": False,
+    "mean difference": False,
     "range coverage": True,
     "category coverage": True,
     "distinguishability": False,
@@ -60,11 +63,13 @@ class Columns:
 
     Attributes:
         numbers: of the bounded columns, on the declared scale (0 and 1 are the bounds); NaN where missing.
+        values: of the numeric ones, in their own units; NaN where missing.
         categories: of the other columns; -1 where missing.
         features: encoded rows, the label's one-hot slots with them.
     """
 
     numbers: Mapping[str, Floats]
+    values: Mapping[str, Floats]
     categories: Mapping[str, Codes]
     features: NDArray[np.float32]
 
@@ -75,6 +80,7 @@ class Columns:
     def of(cls, frame: Any, schema: TableSchema, features: Floats, labels: Floats | None) -> Columns:
         """From a frame that fits the schema and its encoded rows."""
         numbers: dict[str, Floats] = {}
+        values: dict[str, Floats] = {}
         categories: dict[str, Codes] = {}
         for column in schema.columns:
             found = read(column, frame[column.name])
@@ -82,9 +88,11 @@ class Columns:
                 categories[column.name] = np.where(found.missing, -1, found.numbers).astype(np.int64)
             else:
                 numbers[column.name] = np.where(found.missing, np.nan, found.numbers)
+            if isinstance(column, Numeric):
+                values[column.name] = in_own_units(column, found)
         if labels is not None:
             features = np.hstack([features, np.eye(len(schema.classes), dtype=np.float32)[labels]])
-        return cls(numbers=numbers, categories=categories, features=features)
+        return cls(numbers=numbers, values=values, categories=categories, features=features)
 
 
 def binned(columns: Columns, reference: Columns, schema: TableSchema) -> tuple[dict[str, Codes], dict[str, int]]:
@@ -155,6 +163,8 @@ def fidelity(judged: Columns, test: Columns, schema: TableSchema, *, seed: int =
         abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y])) for x, y in pairs
     )
     out["association difference"] = _mean(differences, "the table has fewer than two columns")
+    means = (_mean_difference(judged.values[x], test.values[x]) for x in test.values)
+    out["mean difference"] = _mean((m for m in means if m is not None), "no column of numbers varies")
     ranges = (_range_coverage(judged.numbers[x], test.numbers[x]) for x in test.numbers)
     out["range coverage"] = _mean((r for r in ranges if r is not None), "no column of numbers varies")
     covered = (_category_coverage(judged.categories[x], test.categories[x]) for x in test.categories)
@@ -199,6 +209,13 @@ def _correlations(columns: list[Floats]) -> Floats:
     scale = np.sqrt(spread * spread.T)
     covariance = x @ x.T / n - (sums / n) * (sums.T / n)
     return np.where(scale > 1e-12, covariance / np.maximum(scale, 1e-12), 0.0)
+
+
+def _mean_difference(judged: Floats, real: Floats) -> float | None:
+    judged, real = judged[~np.isnan(judged)], real[~np.isnan(real)]
+    if len(judged) == 0 or len(real) == 0 or real.max() == real.min():
+        return None
+    return float(abs(judged.mean() - real.mean()) / real.std())
 
 
 def _range_coverage(judged: Floats, real: Floats) -> float | None:

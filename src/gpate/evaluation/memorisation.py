@@ -8,7 +8,7 @@ the two bounds of a number.
   a test record. About 1 for fresh records, 0 for copies.
 - **exact copies**: share of the synthetic records that are in the training set, to the codec's precision; for `real`,
   share of the test records that are.
-- **nearer to train**: share of the distinct synthetic records that are nearer to the training set than to the test set,
+- **nearer to train**: share of the distinct synthetic records whose nearest real record is of the training set, that and the test set
   both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
 - **memorised**: 1 if more are nearer to training than chance allows (`gpate.evaluation.leaning`), by 2.5% of the records at
   any rate; or if, of those that are in one of the two sets only, more are in training (4 standard deviations, and 0.2% of the

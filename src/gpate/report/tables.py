@@ -16,8 +16,8 @@ from gpate.errors import InvalidValue
 from gpate.report import svg
 from gpate.report.axes import Axis, Floats, associations, axis_for
 from gpate.report.words import name, number, percent
-from gpate.schema import Categorical, TableSchema
-from gpate.schema.values import Read, read
+from gpate.schema import Categorical, Numeric, TableSchema
+from gpate.schema.values import Read, in_own_units, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,6 +115,9 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     if distance is not None:
         label += f" They differ by {percent(distance)}."
         notes.append(f"differs by {percent(distance)}")
+    if isinstance(column, Numeric) and (mean := _mean(column, made)) is not None:
+        there = None if held is None else _mean(column, held)
+        notes.append(f"mean {number(mean)}" + ("" if there is None else f" (real {number(there)})"))
     if column.missing:
         rates = f"missing {percent(float(made.missing.mean()))}"
         notes.append(rates + ("" if held is None else f" (real {percent(float(held.missing.mean()))})"))
@@ -125,6 +128,11 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     return ColumnFigure(
         name=name(column.name), kind=column.type, picture=picture, note=", ".join(notes), distance=distance
     )
+
+
+def _mean(column: Numeric, values: Read) -> float | None:
+    present = in_own_units(column, values)[~values.missing]
+    return float(present.mean()) if len(present) else None
 
 
 def _gaps(schema: TableSchema, made: list[Read]) -> tuple[dict[str, list[str]], list[str]]:

@@ -176,6 +176,12 @@ def _from_unit(numbers: Floats, lower: float, upper: float, scale: str) -> Float
     return np.clip(back(low + np.clip(numbers, 0.0, 1.0) * (high - low)), lower, upper)
 
 
+def in_own_units(column: Numeric, found: Read) -> Floats:
+    """What was read of a number, as it was within the bounds; NaN where it is missing."""
+    lower, upper = column.span
+    return np.where(found.missing, np.nan, _from_unit(found.numbers, lower, upper, column.scale))
+
+
 @singledispatch
 def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
     """Numbers -> an array of values, of a type that depends on the column alone.

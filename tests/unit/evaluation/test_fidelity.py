@@ -13,6 +13,7 @@ from scipy.stats.contingency import association as scipys
 
 from gpate.evaluation import fidelity as fid
 from gpate.evaluation.tables import _judged
+from gpate.schema import Schema, TableSchema
 from tests.unit.evaluation.world import SCHEMA, people
 
 codes = st.lists(st.integers(0, 6), min_size=1, max_size=40).map(lambda v: np.array(v, dtype=np.int64))
@@ -88,3 +89,18 @@ def test_missing_values_are_a_category_of_their_own() -> None:
     assert float(found["one-way distance"]) == pytest.approx(
         (real.dose.isna().mean() + real.sex.isna().mean()) / 6, abs=1e-9
     )
+
+
+def test_a_tail_that_goes_too_far_is_seen_in_the_mean() -> None:
+    """Two in a hundred at 120, where the mean is 6: bins hardly see it, the mean moves by half a deviation."""
+    days = {"type": "numeric", "bounds": [0, 365], "scale": "arcsinh"}
+    schema = Schema.from_dict({"kind": "table", "columns": {"days": days}})
+    assert isinstance(schema, TableSchema)
+    rng = np.random.default_rng(0)
+    real, made, far = (pd.DataFrame({"days": rng.gamma(2.0, 3.0, 20_000)}) for _ in range(3))
+    far.loc[:399, "days"] = 120.0
+    held, fresh, wrong = (_judged(frame, schema, False).columns for frame in (real, made, far))
+    assert fid.fidelity(fresh, held, schema)["mean difference"] < 0.05  # type: ignore[operator]
+    found = fid.fidelity(wrong, held, schema)
+    assert found["one-way distance"] < 0.03  # type: ignore[operator]
+    assert found["mean difference"] == pytest.approx(0.02 * (120 - 6) / (3 * np.sqrt(2)), abs=0.05)
