@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gpate.datasets.files import array_checksum, kept_whole
 from gpate.version import __version__
 
-REVISION = 1
+REVISION = 2
 """Counts up when the same settings give other scores."""
 
 

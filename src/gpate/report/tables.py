@@ -28,6 +28,9 @@ RECORDS = 12_288
 SHOWN, TOGETHER, PAIRS = 12, 20, 6
 """Columns shown at once (the others unfold), columns in a heat map, pairs of columns."""
 
+SHIFT = 0.25
+"""Real standard deviations by which a mean may be off without a word."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFigure:
@@ -61,6 +64,7 @@ class TableFigures:
     pairs: list[Markup]
     unused: dict[str, list[str]]
     constant: list[str]
+    shifted: list[str]
     distance: float | None
 
 
@@ -90,6 +94,7 @@ def table_figures(schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFra
         pairs=pairs,
         unused=unused,
         constant=constant,
+        shifted=[] if held is None else _shifted(schema, made, held),
         distance=float(np.mean(distances)) if distances else None,
     )
 
@@ -115,9 +120,9 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     if distance is not None:
         label += f" They differ by {percent(distance)}."
         notes.append(f"differs by {percent(distance)}")
-    if isinstance(column, Numeric) and (mean := _mean(column, made)) is not None:
-        there = None if held is None else _mean(column, held)
-        notes.append(f"mean {number(mean)}" + ("" if there is None else f" (real {number(there)})"))
+    if isinstance(column, Numeric) and len(x := _present(column, made)):
+        y = _present(column, held) if held is not None else x[:0]
+        notes.append(f"mean {number(float(x.mean()))}" + (f" (real {number(float(y.mean()))})" if len(y) else ""))
     if column.missing:
         rates = f"missing {percent(float(made.missing.mean()))}"
         notes.append(rates + ("" if held is None else f" (real {percent(float(held.missing.mean()))})"))
@@ -130,9 +135,21 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     )
 
 
-def _mean(column: Numeric, values: Read) -> float | None:
-    present = in_own_units(column, values)[~values.missing]
-    return float(present.mean()) if len(present) else None
+def _present(column: Numeric, values: Read) -> Floats:
+    return in_own_units(column, values)[~values.missing]
+
+
+def _shifted(schema: TableSchema, made: list[Read], held: list[Read]) -> list[str]:
+    """Numbers whose mean is off, by `SHIFT` and by more than so many records let it be."""
+    found = []
+    for column, synthetic, real in zip(schema.columns, made, held, strict=True):
+        if isinstance(column, Numeric):
+            x, y = _present(column, synthetic), _present(column, real)
+            if min(len(x), len(y)) > 1:
+                error = float(np.sqrt(x.var() / len(x) + y.var() / len(y)))
+                if abs(x.mean() - y.mean()) > max(SHIFT * float(y.std()), 4 * error):
+                    found.append(f"{name(column.name)} {number(float(x.mean()))}, real {number(float(y.mean()))}")
+    return found
 
 
 def _gaps(schema: TableSchema, made: list[Read]) -> tuple[dict[str, list[str]], list[str]]:
