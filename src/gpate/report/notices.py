@@ -162,9 +162,10 @@ def _table_gaps(figures: TableFigures) -> list[Notice]:
         text = f"{listed(figures.constant)}: every synthetic record has the same value. Nothing was learnt about it."
         found.append(Notice(level="care", title="Columns with one value", text=text))
     if figures.shifted:
+        more = "; and others" if len(figures.shifted) > 4 else ""
         text = (
-            f"{'; '.join(figures.shifted[:4])}{'; and others' if len(figures.shifted) > 4 else ''}. Noise in cells far out, where few "
-            "records are, moves a mean: do not compute sums from these columns. Mend: closer bounds, if such are known without a look at the records; a larger ε; more records."
+            f"{'; '.join(figures.shifted[:4])}{more}. Noise in cells far out, where few records are, moves a mean: do not compute sums "
+            "from these columns. Mend: closer bounds, if such are known without a look at the records; a larger ε; more records."
         )
         found.append(Notice(level="care", title="Means that are off", text=text))
     return found
