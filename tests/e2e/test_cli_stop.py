@@ -119,7 +119,13 @@ def test_a_stopped_evaluation_says_that_nothing_was_added(releases: Path, tmp_pa
     assert not (tmp_path / "scores.jsonl").exists()
 
 
-@pytest.mark.parametrize("until", ["models", "[1-9]/120"], ids=["its processes begin", "they play"])
+@pytest.mark.parametrize(
+    "until",
+    [
+        pytest.param("models", id="its processes begin"),
+        pytest.param("[1-9]/120", id="they play", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_audit_leaves_no_process_and_no_file(until: str, tmp_path: Path) -> None:
     """Its other processes are at the same terminal and hear of Ctrl-C too."""
     began = time.monotonic()

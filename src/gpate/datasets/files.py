@@ -50,8 +50,8 @@ def kept_whole(target: Path) -> Iterator[Path]:
     """`written_whole`, for its owner alone, in a folder that may not exist yet."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with written_whole(target) as part:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield part
-        part.chmod(0o600)
 
 
 def file_checksum(path: Path) -> str:

@@ -270,6 +270,7 @@ def test_the_cache_is_found_again_and_only_for_the_same_records(
     assert trained == ["mlp", "logistic"]  # on the synthetic set only
     assert {key: score.values for key, score in first.items()} == {key: score.values for key, score in second.items()}
     assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "cache").rglob("*"))
     other = Cache(tmp_path / "cache", TRAIN.images[:50]).numbers({"a": 1}, lambda: [1.0])
     assert Cache(tmp_path / "cache", TRAIN.images[:50]).numbers({"a": 1}, lambda: [2.0]) == other == [1.0]
     assert Cache(tmp_path / "cache", TRAIN.images[1:51]).numbers({"a": 1}, lambda: [2.0]) == [2.0]

@@ -40,8 +40,8 @@ def test_a_mean_that_is_off_is_told_with_the_real_one() -> None:
 
 
 def test_means_of_fresh_records_are_not_off() -> None:
-    """Four standard errors, and a quarter of a deviation: 100 tables of two numbers, a false alarm in a hundred such runs."""
-    assert not any(figures(people(2 * i, count=400), people(2 * i + 1, count=400)).shifted for i in range(100))
+    """Four standard errors, and a quarter of a deviation: 25 tables of two numbers, a false alarm in three hundred such runs."""
+    assert not any(figures(people(2 * i, count=400), people(2 * i + 1, count=400)).shifted for i in range(25))
 
 
 def test_the_page_for_release_has_no_real_mean() -> None:
