@@ -10,6 +10,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -79,6 +80,18 @@ def test_decisions_are_those_of_long_arithmetic(sigma: float, word: int, j: floa
             u = mpmath.mpf(int.from_bytes(near.to_bytes(8, "big") + more[:24], "big")) / 2**256
             arrays = (np.array([size]), np.array([k]), np.array([near], dtype=np.uint64))
             assert law._decided(*arrays, given_bytes(more))[0] == (u < a)
+
+
+@given(numerator=st.integers(0, 10**6), denominator=st.integers(1, 10**6), digits=st.integers(2, 30))
+@settings(max_examples=300, deadline=None)
+def test_exp_lies_between_its_bounds_and_they_are_close(numerator: int, denominator: int, digits: int) -> None:
+    exponent = Fraction(numerator, denominator * 1000)
+    low, high = bulk._exp_of_minus(exponent, digits)
+    with mpmath.workdps(80):
+        exact = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
+        assert mpmath.mpf(str(low)) < exact < mpmath.mpf(str(high))
+        wide = 10 * (1 + exponent.numerator / exponent.denominator)  # last places of the result, and of the exponent
+        assert mpmath.mpf(str(high)) - mpmath.mpf(str(low)) <= wide * exact * mpmath.mpf(10) ** (1 - digits)
 
 
 @pytest.mark.parametrize(("more", "kept"), [(b"\x00" * 8, True), (b"\xff" * 8, False)])

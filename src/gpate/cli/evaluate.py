@@ -95,7 +95,7 @@ def evaluate(
     kept = cache_folder() if cache else None
     leaves(
         ctx,
-        f"Stopped: nothing was {'told' if append is None else f'added to {append}'}. Run the same command again"
+        f"Stopped: nothing was {'printed' if append is None else f'added to {append}'}. Run the same command again"
         + ("." if kept is None else f"; what was finished about the real records is kept in {kept}."),
     )
     with Progress(

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from gpate.errors import GpateError
 from gpate.evaluation.distances import Moments, NoValue, frechet, inception_score, moments, nearest, prdc
-from gpate.evaluation.drift import DIFFER, MOST, differ
+from gpate.evaluation.drift import MOST, differ
 from gpate.evaluation.image_cache import Cache
 from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
 from gpate.evaluation.image_records import Effort, Records
 from gpate.evaluation.inception import Inception, load_inception
-from gpate.evaluation.leaning import CROWDED, leaning
+from gpate.evaluation.leaning import leaning
 
 COPY = 0.02
 """Root mean square difference of two images, as a share of white, below which one is a copy of the other: 5 of 255 levels."""
@@ -171,16 +171,14 @@ class Real:
         if usual == 0:
             raise NoValue("most test records are copies of training records")
         error = (expected * (1 - expected) * (1 / len(fresh) + 1 / len(queries))) ** 0.5
-        by_copies, by_distance = copies > expected + max(EXCESS, 3 * error), found.beyond_chance(least=NEARER * room)
-        unclear = CROWDED if found.crowded else DIFFER if by_distance and self._drifted else ""
+        copied = copies > expected + max(EXCESS, 3 * error)
         return {
             "nn_distance_ratio": float(distances.median()) / usual,
             "copy_share": copies,
             "nearer_to_train": (found.share - found.chance) / room,
-            "memorised": 1.0 if by_copies else f"not computable, because {unclear}" if unclear else float(by_distance),
+            "memorised": found.verdict(copied=copied, least=NEARER * room, drifted=self._drifted),
         }
 
-    @cached_property
     def _drifted(self) -> bool:
         """Whether training and test records can be told apart."""
         return differ(*(side.some(MOST, "drift").vectors().cpu().numpy() for side in (self.train, self.all_test)))

@@ -19,6 +19,7 @@ an order drawn once, which knows nothing of who was trained on.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from gpate.evaluation.distances import nearest
+from gpate.evaluation.drift import DIFFER
 from gpate.streams import Streams
 
 CROWDED = (
@@ -61,6 +63,21 @@ class Leaning:
         by_records = self.share - self.chance > max(_DEVIATIONS * self.spread, least)
         rare = binom.sf(self.trained - 1, self.neighbours, self.chance) < _RARE
         return by_records or bool(rare and self.trained / self.neighbours - self.chance > least)
+
+    def verdict(self, *, copied: bool, least: float, drifted: Callable[[], bool]) -> float | str:
+        """Whether the set is memorised, 1 or 0, or why nobody can tell.
+
+        Args:
+            copied: whether copies speak for it: no more is needed then.
+            least: as of `beyond_chance`.
+            drifted: whether training and test records can be told apart; asked only where distances accuse.
+        """
+        if copied:
+            return 1.0
+        if self.crowded:
+            return f"not computable, because {CROWDED}"
+        found = self.beyond_chance(least=least)
+        return f"not computable, because {DIFFER}" if found and drifted() else float(found)
 
     @property
     def crowded(self) -> bool:

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from gpate.evaluation.classifiers import Rows
 from gpate.evaluation.distances import nearest
-from gpate.evaluation.drift import DIFFER, differ
-from gpate.evaluation.leaning import CROWDED, leaning
+from gpate.evaluation.drift import differ
+from gpate.evaluation.leaning import leaning
 
 Floats = NDArray[Any]
 
@@ -75,9 +75,7 @@ def memorisation(judged: Rows, train: Rows, test: Rows, *, seed: int = 0) -> dic
     out["nearest neighbour ratio"] = found / fresh if fresh > 0 else reason
     lean = leaning(queries, train_cut, test_cut)
     out["nearer to train"] = lean.share
-    by_distance = lean.beyond_chance(least=0.025)
-    unclear = CROWDED if lean.crowded else DIFFER if by_distance and differ(b, c, seed=seed) else ""
-    out["memorised"] = 1.0 if by_copies else f"not computable, because {unclear}" if unclear else float(by_distance)
+    out["memorised"] = lean.verdict(copied=by_copies, least=0.025, drifted=lambda: differ(b, c, seed=seed))
     return out
 
 
