@@ -3,8 +3,8 @@
     python -m benchmarks.embedding --dataset mnist --epsilon 1 --seeds 0 1 --set first.bandwidths=[0.2] --out results.jsonl
     python -m benchmarks.embedding --show results.jsonl     the table, with the paper's figures and those of others beside
 
-`--set` takes dotted names of `gpate.methods.embedding.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a JSON
-file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
+`--set` takes dotted names of `gpate.methods.embedding.method.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a
+JSON file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
 one process. The noise is fast and seeded: these are experiments. The classifier is `gpate evaluate`'s `cnn`, after its last epoch.
 Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--quality` adds
 the Inception Score and the Frechet distance, by a judge trained on the real images.
@@ -30,20 +30,20 @@ from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset, load
 from gpate.evaluation.image_cache import Cache
+from gpate.evaluation.image_evaluation import utility
 from gpate.evaluation.image_quality import Real
 from gpate.evaluation.image_records import FULL, Records, checked
 from gpate.evaluation.image_records import QUICK as QUICK_EFFORT
-from gpate.evaluation.images import utility
 from gpate.evaluation.inception import find_weights
-from gpate.methods.chunks import Tensors
-from gpate.methods.embedding import train_by_embedding
+from gpate.generators import GeneratorSpec
+from gpate.generators.student import sample_chunks
+from gpate.methods.embedding.method import train_by_embedding
 from gpate.methods.recipes import resolve
-from gpate.methods.run import RunFolder
+from gpate.records.chunks import Tensors
+from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema, Schema
 from gpate.schema.codec import ImageCodec
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec
-from gpate.student.student import sample_chunks
 
 QUICK = {
     "first.frequencies": 200,

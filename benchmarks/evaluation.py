@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.tables import keep, show
 from gpate.datasets import dataset, load
-from gpate.evaluation.evaluate import evaluate_records
+from gpate.evaluation.harness import evaluate_records
 from gpate.schema import Schema
 
 PAPER = {

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.tables import interleaved_seconds, show
 from gpate.datasets import dataset, load
 from gpate.evaluation.image_classifiers import RECIPES, train_classifier
-from gpate.evaluation.images import evaluate_images
+from gpate.evaluation.image_evaluation import evaluate_images
 from gpate.schema import ImageSchema, Schema
 
 
@@ -96,7 +96,7 @@ def _recorded(images: NDArray[np.uint8], labels: NDArray[np.int64], classes: int
     for name, recipe in RECIPES.items():
 
         def epoch(warm_up: int, name: str = name) -> None:
-            with patch("gpate.recording._WARM_UP", warm_up):
+            with patch("gpate.torch_utils._WARM_UP", warm_up):
                 train_classifier(images, labels, classes=classes, name=name, seed=0, epochs=1, device="cuda")
             torch.cuda.synchronize()
 

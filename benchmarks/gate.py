@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.privacy.slow_voting import slow_dp_grad_agg
+from tests.boundary.slow_voting import slow_dp_grad_agg
 
 from benchmarks.tables import interleaved_seconds, keep, median_seconds, show
 from gpate.accounting import (

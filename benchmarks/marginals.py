@@ -42,14 +42,14 @@ from benchmarks.tables import RESULTS, show
 from gpate.accounting import Budget
 from gpate.boundary import Gate, noise_named
 from gpate.datasets import DATASETS
-from gpate.evaluation.classifiers import CLASSIFIERS, Rows, Setting, score
-from gpate.evaluation.evaluate import CREDIT_WEIGHT
-from gpate.methods.marginals import Marginals, train_by_marginals
-from gpate.methods.run import RunFolder
+from gpate.evaluation.harness import CREDIT_WEIGHT
+from gpate.evaluation.table_classifiers import CLASSIFIERS, Rows, Setting, score
+from gpate.generators.mixture import Mixture
+from gpate.methods.marginals.method import Marginals, train_by_marginals
+from gpate.run.folder import RunFolder
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import Encoded, TableCodec
 from gpate.streams import Streams
-from gpate.student.mixture import Mixture
 
 DELTA = 1e-5
 VALIDATION = {"adult": 8_000, "credit": 60_000}

@@ -19,11 +19,11 @@ from benchmarks.tables import interleaved_seconds, keep, show
 from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.features import FeatureMap, learn_features
-from gpate.features.images import image_features
-from gpate.methods.embedding import COLOUR_IMAGES, Embedding
+from gpate.features.image_features import image_features
+from gpate.generators import GeneratorSpec, Student
+from gpate.generators.matching import Target, match
+from gpate.methods.embedding.method import COLOUR_IMAGES, Embedding
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
-from gpate.student.matching import Target, match
 
 TF32 = 400e12
 """Operations a second of an H200 in large products."""
@@ -65,7 +65,7 @@ class Steps:
 
     def run(self, *, recorded: bool) -> None:
         """All of them, to their end."""
-        with patch("gpate.recording._WARM_UP", 3 if recorded else self.matching.steps):
+        with patch("gpate.torch_utils._WARM_UP", 3 if recorded else self.matching.steps):
             match(self.student, self.targets, settings=self.matching, streams=Streams(0))
         self._wait()
 

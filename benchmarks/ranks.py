@@ -31,14 +31,14 @@ import torch
 from benchmarks.tables import keep, show
 from gpate.accounting import Budget
 from gpate.boundary import ClosedGate, FastNoise, Gate, ranks_here
+from gpate.generators import GeneratorSpec, Student
+from gpate.methods.adversarial_training import train_student
+from gpate.methods.pate.votes import Voters
 from gpate.methods.recipes import RECIPES
-from gpate.methods.run import RunFolder
-from gpate.methods.school import Material, shard_block
-from gpate.methods.training import train_student
-from gpate.methods.votes import Voters
-from gpate.private.partition import Partition
+from gpate.records.partition import Partition
+from gpate.records.teachers.training import Material, shard_block
+from gpate.run.folder import RunFolder
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
 
 DIGITS = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10)
 LIGHT = replace(DIGITS, network="dense")

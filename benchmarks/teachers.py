@@ -25,16 +25,16 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
-from gpate.methods.progress import Progress
+from gpate.generators import GeneratorSpec, Student
+from gpate.methods.adversarial_training import train_student
+from gpate.methods.pate.votes import Voters
 from gpate.methods.recipes import RECIPES
-from gpate.methods.run import RunFolder
-from gpate.methods.school import Material, build_ensemble
 from gpate.methods.settings import Settings
-from gpate.methods.training import train_student
-from gpate.methods.votes import Voters
-from gpate.private.partition import Partition
+from gpate.records.partition import Partition
+from gpate.records.teachers.training import Material, build_ensemble
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Progress
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
 
 BANDWIDTH, TF32 = 4.8e12, 400e12
 """Of an H200, as its data sheet and dense TF32 products have it."""
@@ -100,7 +100,7 @@ def iteration(
 
 
 def network_of(spec: GeneratorSpec, settings: Settings) -> Any:
-    from gpate.private.networks import teacher_network
+    from gpate.records.teachers.networks import teacher_network
 
     shape = (spec.channels, spec.height, spec.width)
     return teacher_network(settings.training.teacher, kind=spec.kind, shape=shape, classes=spec.classes)
@@ -122,7 +122,7 @@ def floors(spec: GeneratorSpec, settings: Settings) -> tuple[float, float]:
 
 def against_a_loop(teachers: int = 200) -> dict[str, Any]:
     """One training step of an ensemble on digits, batched and as a loop of nn.Modules with an Adam each."""
-    from tests.unit.test_teachers import SlowTeacher
+    from tests.records.test_teachers import SlowTeacher
 
     settings = RECIPES["paper-mnist-eps1"].changed({"teachers": teachers, "teacher": "paper", "teacher_batch": 7})
     ensemble = build_ensemble(

@@ -9,11 +9,11 @@ import numpy as np
 
 from gpate.accounting import Budget, DiscreteGaussian, Gaussian
 from gpate.boundary import ExactNoise, Gate, Noise
+from gpate.generators import GeneratorSpec, Student
 from gpate.release import Certificate, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
 
 IMAGES = ImageSchema(height=8, width=8, classes=("cat", "dog", "../../etc"))
 TABLE = Schema.from_dict(

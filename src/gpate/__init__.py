@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gpate.version import __version__
 
 if TYPE_CHECKING:
-    from gpate.methods.gpate import GPATE
     from gpate.schema import Schema
+    from gpate.synthesizer import GPATE
 
 __all__ = ["GPATE", "Schema", "__version__"]
 
@@ -22,7 +22,7 @@ __all__ = ["GPATE", "Schema", "__version__"]
 def __getattr__(name: str) -> Any:
     """Loads the heavy rooms when they are first asked for."""
     if name == "GPATE":
-        from gpate.methods.gpate import GPATE
+        from gpate.synthesizer import GPATE
 
         return GPATE
     if name == "Schema":

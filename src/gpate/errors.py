@@ -74,7 +74,7 @@ class BudgetExceeded(GpateError):
         names = " + ".join(str(event) for event in asked)
         super().__init__(
             f"The budget does not allow {names}: epsilon left is {left:.6g}. {detail} "
-            "Mend: stop here and release what there is, ask for less (fewer queries, larger sigma), "
+            "Fix: stop here and release what there is, ask for less (fewer queries, larger sigma), "
             "or start a new run with a larger budget."
         )
         self.asked, self.left = asked, left
@@ -262,7 +262,7 @@ class RankLost(RankError):
     def __init__(self, what: str, *, rank: int, size: int) -> None:
         super().__init__(
             f"Rank {rank} of {size} could not {what}: another rank ended. "
-            "Mend: see that rank's own message, then `gpate fit --resume` under torchrun with as many ranks."
+            "Fix: see that rank's own message, then `gpate fit --resume` under torchrun with as many ranks."
         )
 
 
@@ -272,7 +272,7 @@ class RankSlow(RankError):
     def __init__(self, what: str, *, rank: int, size: int, seconds: float) -> None:
         super().__init__(
             f"Rank {rank} of {size} could not {what}: another rank did not answer within {seconds:g} seconds. "
-            "Mend: set GPATE_RANK_SECONDS higher if it is slow, give it less to do beside, or start it anew if it hangs; "
+            "Fix: set GPATE_RANK_SECONDS higher if it is slow, give it less to do beside, or start it anew if it hangs; "
             "then `gpate fit --resume` under torchrun with as many ranks."
         )
 
@@ -289,4 +289,4 @@ class RanksDisagree(RankError):
 
     def __init__(self, name: str, others: list[int], mend: str) -> None:
         numbers = ", ".join(map(str, others))
-        super().__init__(f"Ranks differ in their {name}: {numbers} not as rank 0. Mend: {mend}.")
+        super().__init__(f"Ranks differ in their {name}: {numbers} not as rank 0. Fix: {mend}.")

@@ -19,12 +19,12 @@ from gpate.accounting import GNMax
 from gpate.accounting.gaussian import mu_for
 from gpate.audit.cases import FileCase, WorstCase, blank_images, blank_table
 from gpate.audit.game import Audit, RecipeGame, play
-from gpate.audit.tape import AnotherRun, Tape, TapedGate, evidence
-from gpate.audit.voting import VotingGame
+from gpate.audit.transcript_gate import AnotherRun, Tape, TapedGate, evidence
+from gpate.audit.voting_game import VotingGame
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue, NotComputable, SensitiveAccess
-from gpate.methods.material import Encoding
-from gpate.private.partition import Partition
+from gpate.records.encoding import Encoding
+from gpate.records.partition import Partition
 from gpate.schema.codec import TableCodec
 from tests.methods.small import TABLE, table
 
@@ -242,7 +242,7 @@ def test_methods_that_draw_in_secret_are_audited_by_samples() -> None:
 
 def test_secret_draws_have_no_evidence() -> None:
     from gpate.accounting import PoissonSampledGaussian
-    from gpate.audit.tape import Heard
+    from gpate.audit.transcript_gate import Heard
 
     event = PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=0.1, dimension=1)
     heard = Heard(event=event, purpose="step", exact=np.zeros(1), answer=np.zeros(1))

@@ -13,7 +13,7 @@ from gpate.accounting.guesses import one_run_bound, one_run_p_value
 from gpate.audit.canaries import one_run
 from gpate.audit.cases import WorstCase, blank_images, blank_table
 from gpate.audit.game import RecipeGame
-from gpate.audit.gate import _continuous, noise_checks
+from gpate.audit.noise_check import _continuous, noise_checks
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpate.methods import gpate as method
-from gpate.methods import walk
+from gpate import synthesizer as method
+from gpate.records import sharded as walk
 from tests.distributed.rank import MATCH
 from tests.methods.small import IMAGES
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from gpate import synthesizer as method
 from gpate.boundary import Ranks, Sensitive, ranks_here
 from gpate.boundary import ranks as boundary
-from gpate.boundary.types import opened
+from gpate.boundary.values import opened
 from gpate.errors import GpateError
-from gpate.methods import gpate as method
 from tests.methods.small import IMAGES, TABLE, images, table
 
 DEVICE = os.environ.get("DEVICE", "cpu")

@@ -16,14 +16,14 @@ import torch
 from gpate.accounting import Budget, Gaussian, read_ledger
 from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
 from gpate.boundary.ranks import backend_for
-from gpate.boundary.types import opened
+from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
-from gpate.methods.run import RunFolder
 from gpate.release import verify
+from gpate.run.folder import RunFolder
 from tests.distributed import rank
 from tests.distributed.launch import ROOT, ranks, torchrun
 from tests.methods.small import images
-from tests.unit.test_pieces import written
+from tests.records.test_pieces import written
 
 RANK = ("-m", "tests.distributed.rank")
 
@@ -39,7 +39,7 @@ def paid(run: Path) -> int:
 @pytest.fixture(autouse=True)
 def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition of the ranks that are started, here too."""
-    monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(32))
+    monkeypatch.setattr("gpate.synthesizer.new_key", lambda: bytes(32))
 
 
 def fitted(kind: str, run: Path, size: int, *file: str) -> Path:
@@ -99,7 +99,7 @@ def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
     runs = [fitted(kind, tmp_path / str(size), size, str(path)) for size in sizes]
     if sizes[0] == 1:  # what is in memory, and what is walked through again each time
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gpate.methods.walk.HOLD", 0)
+            patch.setattr("gpate.records.sharded.HOLD", 0)
             runs.append(fitted(kind, tmp_path / "walked", 1, str(path)))
     assert len({weights(run) for run in runs}) == 1
     assert len({paid(run) for run in runs}) == 1
@@ -147,7 +147,7 @@ def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_
     code, said = ended(started[0])
     started[1].communicate()
     assert code == 1
-    assert re.search("RankLost: Rank 0 of 2 could not .* Mend", said)
+    assert re.search("RankLost: Rank 0 of 2 could not .* Fix", said)
     assert time.monotonic() - began < 15.0
     done = torchrun(2, *RANK, "votes", str(tmp_path / "run"), "resume")
     assert done.returncode == 0, done.stderr[-2000:]
@@ -190,8 +190,8 @@ def test_a_full_disk_of_rank_0_is_told_to_all(tmp_path: Path) -> None:
     started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "full")
     codes, said = zip(*(ended(process, 150.0) for process in started), strict=True)
     assert codes == (1, 1)
-    assert re.search(r"(RunFolderError|LedgerWriteFailed): .*could not be written.* Mend", said[0])
-    assert re.search(r"OtherRankStopped: Rank 0 stopped\. (RunFolderError|LedgerWriteFailed): .* Mend", said[1])
+    assert re.search(r"(RunFolderError|LedgerWriteFailed): .*could not be written.* Fix", said[0])
+    assert re.search(r"OtherRankStopped: Rank 0 stopped\. (RunFolderError|LedgerWriteFailed): .* Fix", said[1])
     assert not (tmp_path / "run" / "release" / "certificate.json").exists()
 
 

@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from gpate.errors import GpateError, SchemaError
-from gpate.limits import Limits
-from gpate.private.fingerprint import hash_rows
-from gpate.private.pieces import open_source
-from gpate.private.sources import PrivateRecords, read_source
+from gpate.records.content_hash import hash_rows
+from gpate.records.pieces import open_source
+from gpate.records.sources import PrivateRecords, read_source
+from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.schema.draft import column_types, draft, read_columns

@@ -21,13 +21,14 @@ import yaml
 from gpate.accounting import ledger as ledgers
 from gpate.accounting.events import EVENT_TYPES
 from gpate.errors import GpateError
-from gpate.release import Release, files, verify
+from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec
+from gpate.release import Release, verify
+from gpate.release import release_files as files
 from gpate.release.certificate import Certificate, FileRecord
-from gpate.release.output import write_records
+from gpate.release.output_files import write_records
 from gpate.release.verify import _check_epsilon, _Checklist
 from gpate.schema import ImageSchema, Schema
 from gpate.schema.codec import TableCodec
-from gpate.student.mixture import ColumnSpec, Mixture, MixtureSpec
 from tests.fuzz.harness import Make, Target
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.releases import make_release

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpate.errors import DataError, GpateError, SchemaError
-from gpate.private.sources import read_source
+from gpate.records.sources import read_source
 from gpate.schema import Schema
 from tests.fuzz.harness import Target, run
 from tests.fuzz.mutate import mutated, mutated_tree

@@ -16,22 +16,22 @@ from gpate import GPATE
 from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian
 from gpate.audit import lower_bounds
 from gpate.boundary import FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
-from gpate.methods.adversarial import least_noise, loudness_for, planned
-from gpate.methods.critic import Critic
-from gpate.methods.dpgan import DPGAN, SampledCritic, clipped
-from gpate.methods.gswgan import GSWGAN, SecretCritic
-from gpate.methods.pategan import PATEGAN, LabelledCritic
-from gpate.methods.run import Answers, RunFolder
-from gpate.methods.school import Material, network_for
-from gpate.methods.training import train_student
-from gpate.private.gradients import record_gradients
-from gpate.private.losses import Wasserstein
-from gpate.private.networks import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
-from gpate.private.partition import Partition
-from gpate.private.teachers import Ensemble, Placement
-from gpate.private.warmup import LocalGenerators
+from gpate.generators import GeneratorSpec, Student
+from gpate.methods.adversarial_training import train_student
+from gpate.methods.baselines.critic import Critic
+from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, clipped
+from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
+from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
+from gpate.methods.baselines.shared import least_noise, loudness_for, planned
+from gpate.records.partition import Partition
+from gpate.records.teachers.ensemble import Ensemble, Placement
+from gpate.records.teachers.local_generators import LocalGenerators
+from gpate.records.teachers.losses import Wasserstein
+from gpate.records.teachers.networks import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
+from gpate.records.teachers.record_gradients import record_gradients
+from gpate.records.teachers.training import Material, network_for
+from gpate.run.folder import Answers, RunFolder
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
 from tests.methods.small import IMAGES, TABLE, images, table
 
 CPU = torch.device("cpu")
@@ -267,8 +267,8 @@ def test_a_plan_of_sampled_releases_leaves_the_pure_part_alone(accountant: str) 
 def test_answers_too_large_for_the_journal_are_kept_by_frequent_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpate.methods.run._KEPT", 10)
-    monkeypatch.setattr("gpate.methods.training._OFTEN", 0.0)
+    monkeypatch.setattr("gpate.run.folder._KEPT", 10)
+    monkeypatch.setattr("gpate.methods.adversarial_training._OFTEN", 0.0)
     adversary = dp_gan(tmp_path)
     folder = _folder(tmp_path)
     train_student(adversary, student=student(), gate=adversary.gate, folder=folder, streams=Streams(0), iterations=2)
@@ -283,7 +283,7 @@ def test_answers_too_large_for_the_journal_are_kept_by_frequent_checkpoints(
 
 def test_one_record_moves_each_count_of_votes_by_at_most_one(tmp_path: Path) -> None:
     """Trained on neighbours, step for step against the same students: one teacher differs, so no count moves by two."""
-    from gpate.private.fingerprint import hash_rows, row_id_content
+    from gpate.records.content_hash import hash_rows, row_id_content
 
     features, labels = records()
     hashes = hash_rows(row_id_content(range(40)), key=KEY)
@@ -465,7 +465,7 @@ def test_who_was_drawn_leaves_no_trace_in_the_discriminators(tmp_path: Path) -> 
 
 
 def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: Path) -> None:
-    from gpate.private.fingerprint import hash_rows, row_id_content
+    from gpate.records.content_hash import hash_rows, row_id_content
 
     features, labels = records()
     hashes = hash_rows(row_id_content(range(40)), key=KEY)
@@ -560,7 +560,7 @@ def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, tmp_path:
 
 
 def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
-    from gpate.methods.progress import Interrupted
+    from gpate.run.progress import Interrupted
 
     whole = gs_wgan(tmp_path / "whole", warm_steps=4)
     whole.prepare(student(), lambda: False)

@@ -12,15 +12,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import gpate.methods.gpate
+import gpate.synthesizer
 from gpate import GPATE
 from gpate.accounting import read_ledger
 from gpate.boundary import FastNoise
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
-from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import Answer, RunFolder, RunFolderError
-from gpate.private.secret import SecretDraws
-from gpate.release import files, verify
+from gpate.records.secret_draws import SecretDraws
+from gpate.release import release_files as files
+from gpate.release import verify
+from gpate.run.folder import Answer, RunFolder, RunFolderError
+from gpate.run.progress import Interrupted, Progress
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
 
 KINDS = ("image", "table")
@@ -74,7 +75,7 @@ def weights(run: Path) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind normalisation statistics, which is most of the time that so small a student takes."""
-    monkeypatch.setattr("gpate.student.student._REFRESH", 64)
+    monkeypatch.setattr("gpate.generators.student._REFRESH", 64)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, and one key for all runs: two runs with one seed are the same."""
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
     monkeypatch.setattr(FastNoise, "laplace", lambda self, size, scale: np.zeros(size))
-    monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(range(32)))
+    monkeypatch.setattr("gpate.synthesizer.new_key", lambda: bytes(range(32)))
 
 
 def stopping(after: int) -> Any:
@@ -252,16 +253,16 @@ def test_a_checkpoint_older_than_the_journal_is_refused(
     """As after a backup, or a rename that never reached the disk: answers are gone, and those that are kept were given to another
     student.
     """
-    monkeypatch.setattr("gpate.methods.run._LARGE", 1)  # every checkpoint takes the journal's place
+    monkeypatch.setattr("gpate.run.folder._LARGE", 1)  # every checkpoint takes the journal's place
     run, warm = tmp_path / "run", SYSTEMS[recipe][0].get("warm_steps", 0)
     with pytest.raises(Interrupted):
         fitted(recipe, "image", run, {"stop": stopping(warm + 1)})
     checkpoint = run / "private" / "checkpoint.safetensors"
     older = checkpoint.read_bytes()
-    monkeypatch.setattr("gpate.methods.run._LARGE", 1 << 30)
+    monkeypatch.setattr("gpate.run.folder._LARGE", 1 << 30)
     with pytest.raises(Interrupted):
         GPATE.resume(run, *data("image"), stop=lambda: True)
-    monkeypatch.setattr("gpate.methods.run._LARGE", 1)
+    monkeypatch.setattr("gpate.run.folder._LARGE", 1)
     folder = RunFolder.open(run)
     _, used, tensors = folder.last_checkpoint()
     folder.checkpoint(2, tensors, answers=used)
@@ -280,7 +281,7 @@ def test_a_run_killed_between_seal_and_certificate_can_be_resumed(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though none of its answers was small enough for the journal. It ends with the student that it had."""
-    monkeypatch.setattr("gpate.methods.run._KEPT", 0)
+    monkeypatch.setattr("gpate.run.folder._KEPT", 0)
     fitted(recipe, "image", tmp_path / "whole")
     real = files.write
 
@@ -302,14 +303,14 @@ def test_a_run_killed_between_seal_and_certificate_can_be_resumed(
 def test_a_run_whose_answers_are_all_lost_releases_no_untrained_student(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpate.methods.run._KEPT", 0)
-    monkeypatch.setattr("gpate.methods.shards.Checkpoints.save", lambda *_, **__: None)
+    monkeypatch.setattr("gpate.run.folder._KEPT", 0)
+    monkeypatch.setattr("gpate.run.checkpoints.Checkpoints.save", lambda *_, **__: None)
 
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpate.methods.gpate.write_release", killed)
+        patch.setattr("gpate.synthesizer.write_release", killed)
         with pytest.raises(Killed):
             fitted("dpgan", "image", tmp_path / "run", settings={"iterations": 40, "critic_steps": 1, "batch": 60})
     with pytest.raises(RunFolderError, match="learnt nothing"):
@@ -321,14 +322,14 @@ def test_a_run_that_another_process_ends_meanwhile_is_left_alone(
 ) -> None:
     with pytest.raises(Interrupted):
         fitted("dpgan", "image", tmp_path / "run", {"stop": stopping(2)})
-    recognised = gpate.methods.gpate._recognised
+    recognised = gpate.synthesizer._recognised
 
     def slowly(walk: Any, key: bytes) -> str:
-        monkeypatch.setattr("gpate.methods.gpate._recognised", recognised)
+        monkeypatch.setattr("gpate.synthesizer._recognised", recognised)
         GPATE.resume(tmp_path / "run", *data("image"))
         return recognised(walk, key)
 
-    monkeypatch.setattr("gpate.methods.gpate._recognised", slowly)
+    monkeypatch.setattr("gpate.synthesizer._recognised", slowly)
     with pytest.raises(RunFolderError, match="is finished"):
         GPATE.resume(tmp_path / "run", *data("image"))
     assert verify(tmp_path / "run" / "release").passed

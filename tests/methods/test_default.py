@@ -21,8 +21,8 @@ import pytest
 from gpate import GPATE
 from gpate.accounting import read_ledger
 from gpate.errors import InvalidValue, LedgerMismatch
-from gpate.methods.progress import Interrupted, Progress
 from gpate.release import Release, verify
+from gpate.run.progress import Interrupted, Progress
 from gpate.schema import Schema
 from tests.methods.small import IMAGES, TABLE, images, table
 

@@ -15,9 +15,10 @@ from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Learner, Unit
-from gpate.features.images import ImageFeatures
-from gpate.methods.chunks import Tensors
-from gpate.methods.embedding import (
+from gpate.features.image_features import ImageFeatures
+from gpate.generators import GeneratorSpec, Student
+from gpate.generators.matching import Matching
+from gpate.methods.embedding.method import (
     COLOUR_IMAGES,
     MERF,
     SMALL_IMAGES,
@@ -27,11 +28,10 @@ from gpate.methods.embedding import (
     target_for,
     train_by_embedding,
 )
-from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import RunFolder
+from gpate.records.chunks import Tensors
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Interrupted, Progress
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Student
-from gpate.student.matching import Matching
 
 STEPS = 4
 SMALL = Embedding(
@@ -342,9 +342,9 @@ def test_digits_at_epsilon_one_teach_a_classifier_to_read_real_ones(tmp_path: Pa
     from sklearn.linear_model import LogisticRegression
 
     from gpate.datasets import dataset, load
+    from gpate.generators.student import sample_chunks
     from gpate.schema import Schema
     from gpate.schema.codec import ImageCodec
-    from gpate.student.student import sample_chunks
 
     schema = Schema.load(dataset("digits").schema_path)
     real = {split: load("digits", split) for split in ("train", "test")}  # type: ignore[arg-type]

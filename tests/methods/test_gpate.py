@@ -21,13 +21,13 @@ from gpate import GPATE
 from gpate.accounting import Budget, read_ledger
 from gpate.boundary import FastNoise, Gate
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, SchemaError
-from gpate.methods.gpate import NotFittedError
-from gpate.methods.progress import Interrupted, Progress
-from gpate.methods.run import RunFolder, RunFolderError
-from gpate.methods.school import School
-from gpate.private.teachers import Ensemble
+from gpate.generators import Student
+from gpate.records.teachers.ensemble import Ensemble
+from gpate.records.teachers.training import School
 from gpate.release import verify
-from gpate.student import Student
+from gpate.run.folder import RunFolder, RunFolderError
+from gpate.run.progress import Interrupted, Progress
+from gpate.synthesizer import NotFittedError
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
 
 KINDS = ["image", "table"]
@@ -140,7 +140,7 @@ def test_the_student_is_bit_identical_before_and_after_the_teachers_phase(
 
 def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FINDINGS 7.1: every record carries its teacher's number in a pixel; each teacher sees that number only."""
-    from gpate.private.partition import Partition
+    from gpate.records.partition import Partition
 
     marked: list[bool] = []
     real = Ensemble.train
@@ -156,7 +156,7 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
     hashes = np.random.default_rng(0).integers(0, 2**63, len(pictures)).astype(np.uint64) << np.uint64(1)
     split = Partition.from_hashes(hashes, teachers=8)
     pictures[:, 0, 0] = split.teacher_of_record.numpy()
-    monkeypatch.setattr("gpate.methods.walk.hash_rows", lambda content, *, key: hashes)
+    monkeypatch.setattr("gpate.records.sharded.hash_rows", lambda content, *, key: hashes)
     monkeypatch.setattr(Ensemble, "train", watched)
     model().fit(pictures, labels, schema=IMAGES, out=tmp_path / "run")
     assert len(marked) > 2
@@ -238,7 +238,7 @@ def test_kill_9_and_resume_pays_at_most_one_answer_more(tmp_path: Path) -> None:
     assert whole.privacy.spend > 0
 
 
-@pytest.mark.parametrize("dies", ["gpate.boundary.Gate.create", "gpate.methods.run.RunFolder.save_plan"])
+@pytest.mark.parametrize("dies", ["gpate.boundary.Gate.create", "gpate.run.folder.RunFolder.save_plan"])
 def test_kill_9_before_the_plan_has_cost_nothing_and_says_so(dies: str, tmp_path: Path) -> None:
     """Whatever has a plan has a ledger too, and can be resumed."""
     child = f"""

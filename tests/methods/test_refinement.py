@@ -15,9 +15,9 @@ from gpate.accounting import GNMax, NoisyMaxThreshold, read_ledger
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue
-from gpate.methods.progress import Interrupted
-from gpate.methods.votes import Voters
+from gpate.methods.pate.votes import Voters
 from gpate.release import verify
+from gpate.run.progress import Interrupted
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.methods.test_conformance import stopping, weights
 
@@ -45,7 +45,7 @@ def fitted(out: Path, hooks: dict[str, Any] | None = None, **changes: Any) -> GP
 
 @pytest.fixture(autouse=True)
 def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpate.student.student._REFRESH", 64)
+    monkeypatch.setattr("gpate.generators.student._REFRESH", 64)
 
 
 def test_fit_sample_verify_with_exact_noise(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_votes_have_their_share_of_the_budget(share: float, tmp_path: Path) 
 @pytest.mark.parametrize("after", [2, 4, 6, 9], ids=["matching", "matched", "warming up", "voting"])
 def test_a_stopped_run_ends_like_one_that_was_not(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
-    monkeypatch.setattr("gpate.methods.gpate.new_key", lambda: bytes(range(32)))
+    monkeypatch.setattr("gpate.synthesizer.new_key", lambda: bytes(range(32)))
     settings = {"iterations": 4, "threshold": 0.1}
     whole = fitted(tmp_path / "whole", settings=settings)
     with pytest.raises(Interrupted, match="--resume"):

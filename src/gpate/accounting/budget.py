@@ -8,7 +8,7 @@ fixed beforehand and every release is refused that would cross it (a privacy fil
   for each kind, interleaved, composes like two mechanisms run side by side (Vadhan and Zhang 2023), so the Gaussians
   get what is left beside one pure release of epsilon `pure`, whether or not all of it is used.
 - Renyi curves: adaptive at every order that is fixed beforehand (Feldman and Zrnic 2021; Lecuyer 2021). The best order is taken here, so
-  what is chosen adaptively must leave it the same: how many Gaussians, but no sampling rate (`gpate.methods.adversarial`).
+  what is chosen adaptively must leave it the same: how many Gaussians, but no sampling rate (`gpate.methods.baselines.shared`).
 - Poisson-sampled events (PLD): their parameters must be fixed beforehand; only their number may be cut short.
 - Events that may fail (`StableHistogram`): whether they run, and their parameters, must be fixed beforehand; the others
   then share the rest of delta.
@@ -67,12 +67,12 @@ class Budget:
         found = []
         if math.isfinite(self.epsilon) and self.epsilon > _LITTLE:
             found.append(
-                f"Epsilon {self.epsilon:g} promises little to a person who is one record. Mend: a smaller one; usual are 1 to 5."
+                f"Epsilon {self.epsilon:g} promises little to a person who is one record. Fix: a smaller one; usual are 1 to 5."
             )
         if self.delta > LOOSE:
             found.append(
                 f"Delta {self.delta:g} is a large chance that the promise does not hold: of a thousand records it lets "
-                f"{1000 * self.delta:g} be published as they are. Mend: well below one over the number of records; usual is 1e-5."
+                f"{1000 * self.delta:g} be published as they are. Fix: well below one over the number of records; usual is 1e-5."
             )
         return found
 

@@ -30,7 +30,7 @@ from typing import Any, Self
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget
 from gpate.accounting.events import Event, event_from_json
-from gpate.disk import sync
+from gpate.atomic_files import sync
 from gpate.errors import (
     InvalidValue,
     LedgerBusy,
@@ -156,7 +156,7 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
     lines = raw[:whole].splitlines()
     if not lines:
         raise LedgerCorrupt(
-            f"{source} holds no whole line, so nothing was released on it. Mend: remove it and start anew."
+            f"{source} holds no whole line, so nothing was released on it. Fix: remove it and start anew."
         )
     chain, header, sealed = _GENESIS, None, False
     chains: list[str] = []
@@ -170,7 +170,7 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
         if not line.startswith(_OPENING) or stated != chain.encode() or line[start : start + 2] != b'",' or sealed:
             raise LedgerCorrupt(
                 f"{source}, line {number + 1}: it does not follow from the line before. The file was edited, or lines were removed "
-                "or added. Mend: restore it from the run folder's backup; a release whose ledger does not hold must not be trusted."
+                "or added. Fix: restore it from the run folder's backup; a release whose ledger does not hold must not be trusted."
             )
         try:
             if header is None:
@@ -188,7 +188,7 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
     if head is not None and head != last:
         raise LedgerCorrupt(
             f"{source} ends at line {last.line}, but its certificate says line {head.line} and another hash. "
-            "Mend: restore the ledger that belongs to this release."
+            "Fix: restore the ledger that belongs to this release."
         )
     return LedgerContents(
         header=header, entries=tuple(entries), head=last, sealed=sealed, torn=torn, size=whole, chains=tuple(chains)
@@ -232,7 +232,7 @@ class Ledger:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except FileExistsError as problem:
             raise InvalidValue(
-                "ledger", str(path), "a new file", "Mend: resume that run, or choose another folder."
+                "ledger", str(path), "a new file", "Fix: resume that run, or choose another folder."
             ) from problem
         ledger = cls(header, path=path, descriptor=descriptor)
         try:
@@ -254,7 +254,7 @@ class Ledger:
             contents = read_ledger(path)
             if contents.header != header:
                 raise LedgerMismatch(
-                    f"{path} was opened for {contents.header}, not for {header}. Mend: resume with the same settings."
+                    f"{path} was opened for {contents.header}, not for {header}. Fix: resume with the same settings."
                 )
             if contents.torn:
                 warnings.warn(
@@ -303,9 +303,7 @@ class Ledger:
     def append(self, event: Event, *, purpose: str) -> Receipt:
         """Writes one paid event and returns once it is on disk. No check is made here: that is the gate's."""
         if self.sealed:
-            raise LedgerSealed(
-                "This ledger is sealed: its run is over. Mend: start a new run with a budget of its own."
-            )
+            raise LedgerSealed("This ledger is sealed: its run is over. Fix: start a new run with a budget of its own.")
         receipt = self._write({"event": event.to_json(), "purpose": purpose})
         self._entries.append(Entry(event=event, purpose=purpose))
         once = event.once()
@@ -363,7 +361,7 @@ class Ledger:
 
     def _append_durably(self, line: bytes) -> None:
         if self._descriptor is None:
-            raise LedgerWriteFailed(f"{self.path} was closed. Mend: Ledger.open it again.")
+            raise LedgerWriteFailed(f"{self.path} was closed. Fix: Ledger.open it again.")
         try:
             done = 0
             while done < len(line):
@@ -373,7 +371,7 @@ class Ledger:
             self._truncate(self._size)  # a full disk must not leave half a line for the next one to be glued to
             self.close()  # and after a failed fsync nobody knows what the disk holds: read it again before going on
             raise LedgerWriteFailed(
-                f"{self.path} could not be written ({problem.strerror}); nothing was released. Mend: make room, then resume the run."
+                f"{self.path} could not be written ({problem.strerror}); nothing was released. Fix: make room, then resume the run."
             ) from problem
         self._size += len(line)
 
@@ -388,5 +386,5 @@ class Ledger:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
             raise LedgerBusy(
-                f"{self.path} is in use by another process. Mend: wait for that run, or stop it."
+                f"{self.path} is in use by another process. Fix: wait for that run, or stop it."
             ) from problem

@@ -1,7 +1,7 @@
 r"""What votes say about their own privacy: the data-dependent bound of GNMax, and its smooth sensitivity.
 
 All numbers here are functions of the votes, hence of private data. This module is only their mathematics; who may hold
-such a number and how it may be published is decided in `gpate.boundary.dependent`.
+such a number and how it may be published is decided in `gpate.boundary.data_dependent`.
 
 **The bound** (Papernot et al. 2018, theorem 6; the paper's appendix on Confident-GNMax). If q bounds the probability
 that GNMax does not return the bin with the most votes, and mu_1 >= order, mu_2 > 1 satisfy the theorem's condition,

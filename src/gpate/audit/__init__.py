@@ -4,8 +4,8 @@ from gpate.audit.bounds import Found, lower_bounds
 from gpate.audit.canaries import OneRun, one_run
 from gpate.audit.cases import Case, FileCase, WorstCase, blank_images, blank_table
 from gpate.audit.game import Audit, RecipeGame, play
-from gpate.audit.gate import NoiseCheck, noise_checks
-from gpate.audit.voting import VotingGame
+from gpate.audit.noise_check import NoiseCheck, noise_checks
+from gpate.audit.voting_game import VotingGame
 
 __all__ = [
     "Audit",

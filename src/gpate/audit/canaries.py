@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from gpate.accounting.guesses import one_run_bound
 from gpate.audit.cases import Sides, blank_images
 from gpate.audit.game import RecipeGame
-from gpate.audit.tape import Heard
+from gpate.audit.transcript_gate import Heard
 from gpate.errors import InvalidValue, require_count, require_probability
-from gpate.features.images import image_features
-from gpate.methods.material import read_records
+from gpate.features.image_features import image_features
+from gpate.records.encoding import read_records
 from gpate.schema import ImageSchema
 from gpate.streams import Streams
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 
 from gpate.errors import InvalidValue, require_count
-from gpate.methods.material import read_records
+from gpate.records.encoding import read_records
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
 

@@ -8,7 +8,7 @@
 
 A game makes one run at a time and gives its score (`tape`), or what its score is computed from (`samples`):
 
-- `tape`: the attacker saw every answer of the gate and knows everything but the noise (`gpate.audit.tape`). The best score
+- `tape`: the attacker saw every answer of the gate and knows everything but the noise (`gpate.audit.transcript_gate`). The best score
   there is, so the bound comes near the truth; the student is hardly trained, because it is made of answers alone.
 - `samples`: the attacker has synthetic records only. Their means, spreads and class shares are the features of a linear
   classifier, trained on a quarter of the runs. For methods that draw records in secret, which a tape would give away.
@@ -40,15 +40,15 @@ from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
 from gpate.audit.bounds import Found, lower_bounds, planned
 from gpate.audit.cases import Case
-from gpate.audit.tape import Tape, TapedGate, evidence
+from gpate.audit.transcript_gate import Tape, TapedGate, evidence
 from gpate.boundary import Gate, noise_named
 from gpate.errors import InvalidValue, require_count
 from gpate.methods import recipes
 from gpate.methods.job import Fitted
-from gpate.methods.material import Encoding, encode_records, read_records
 from gpate.methods.refit import drawn_from, fit_once
-from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
+from gpate.records.encoding import Encoding, encode_records, read_records
+from gpate.run.folder import RunFolder
 
 Floats = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
 
 from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
-from gpate.boundary.dependent import DataDependentSpend, PublishedEpsilon
+from gpate.boundary.data_dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.majority import NoisyMajority
@@ -9,7 +9,7 @@ from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, Records
-from gpate.boundary.types import Released, Sensitive
+from gpate.boundary.values import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
 __all__ = [

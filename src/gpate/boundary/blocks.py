@@ -35,7 +35,7 @@ from torch import Tensor
 from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
 from gpate.boundary.gate import Gate
 from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
 Floats = NDArray[np.float64]

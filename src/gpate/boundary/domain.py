@@ -35,7 +35,7 @@ from scipy.special import ndtri
 
 from gpate.accounting import Budget, DiscreteGaussian, Event, Gaussian, StableHistogram, calibrate, grid_for
 from gpate.boundary.gate import Gate
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_positive, require_probability
 
 Columns = Mapping[str, NDArray[Any]]

@@ -31,7 +31,7 @@ from gpate.accounting import (
 from gpate.accounting.budget import merged
 from gpate.accounting.events import GaussianNoise, SampledNoise
 from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
-from gpate.boundary.types import Released
+from gpate.boundary.values import Released
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch, VoucherSpent, require_positive
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Voucher:
 
     def _take(self) -> Noise:
         if self._noise is None:
-            raise VoucherSpent(f"{self.event} was paid for once and has been drawn already. Mend: pay again.")
+            raise VoucherSpent(f"{self.event} was paid for once and has been drawn already. Fix: pay again.")
         noise, self._noise = self._noise, None
         return noise
 
@@ -227,7 +227,7 @@ class Gate:
         """
         if not all(self.ledger.holds(receipt) for receipt in receipts):
             raise LedgerMismatch(
-                "A released value names lines that this ledger does not have. Mend: resume with the run's own ledger."
+                "A released value names lines that this ledger does not have. Fix: resume with the run's own ledger."
             )
         return Released(value, receipts=receipts)
 

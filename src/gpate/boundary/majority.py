@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace
 from gpate.boundary.gate import Gate
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
 

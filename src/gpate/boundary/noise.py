@@ -2,7 +2,7 @@
 
 `ExactNoise` draws from the discrete Gaussian and the discrete Laplace, exactly, by OpenDP's samplers (Canonne, Kamath
 and Steinke 2020: rational arithmetic only) seeded by the operating system. What networks release at every step is too long for
-them: that noise is drawn from the same law, as exactly, by `gpate.boundary.bulk`. `FastNoise` draws floating-point noise
+them: that noise is drawn from the same law, as exactly, by `gpate.boundary.bulk_noise`. `FastNoise` draws floating-point noise
 with numpy: for experiments, because floating-point noise can leak the value it hides in its low bits (Mironov 2012)
 and its generator is not made to resist guessing. A run with it is stamped `not for release`.
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.boundary.bulk import discrete_gaussian
+from gpate.boundary.bulk_noise import discrete_gaussian
 from gpate.errors import GpateError, InvalidValue, require_count, require_positive
 
 Steps = NDArray[np.int64]
@@ -122,7 +122,7 @@ class FastNoise:
         if os.getpid() != self._process:
             if self.seed is not None:
                 raise GpateError(
-                    "A seeded noise stream was carried into another process. Mend: make a FastNoise with another seed there."
+                    "A seeded noise stream was carried into another process. Fix: make a FastNoise with another seed there."
                 )
             self._process, self._generator = os.getpid(), np.random.default_rng()
         return self._generator

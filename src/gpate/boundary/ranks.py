@@ -38,7 +38,7 @@ from torch import Tensor, distributed
 from gpate.accounting import Budget, Event, Header, Ledger, Receipt
 from gpate.boundary.gate import Gate, Voucher
 from gpate.boundary.noise import Noise
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import (
     BudgetExceeded,
     GpateError,

@@ -34,7 +34,7 @@ from torch import Tensor
 from gpate.accounting import OneOfManyGaussian, PoissonSampledGaussian, grid_for
 from gpate.boundary.gate import Gate
 from gpate.boundary.sums import NoisySum, bounded_steps
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
 

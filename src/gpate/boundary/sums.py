@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace, grid_for
 from gpate.boundary.gate import Gate
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
 
 _MARGIN = 1e-9
@@ -194,7 +194,7 @@ def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float) -> Tensor:
     norms = torch.linalg.vector_norm(steps, dim=1, keepdim=True)
     if not torch.isfinite(norms).all():
         raise NonFiniteInput(
-            "A record's vector holds NaN or infinity; nothing was spent. Mend: check the feature map and the schema's bounds."
+            "A record's vector holds NaN or infinity; nothing was spent. Fix: check the feature map and the schema's bounds."
         )
     steps.mul_(((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc_()
     assert bool((torch.linalg.vector_norm(steps, dim=1) * unit <= l2_bound).all())

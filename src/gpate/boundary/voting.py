@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import GNMax, NoisyMaxThreshold, NonPrivate, Receipt
-from gpate.boundary.dependent import DataDependentSpend
+from gpate.boundary.data_dependent import DataDependentSpend
 from gpate.boundary.gate import Gate
-from gpate.boundary.types import Released, Sensitive, opened
+from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
 
 Winners = NDArray[np.int64]
@@ -220,7 +220,7 @@ class DPGradAgg:
         if not torch.isfinite(torch.stack(torch.aminmax(u))).all():  # NaN and infinity both show in the extremes
             raise NonFiniteInput(
                 "A teacher's gradient holds NaN or infinity; nothing was spent. "
-                "Mend: lower the teachers' learning rate, or clip their gradients."
+                "Fix: lower the teachers' learning rate, or clip their gradients."
             )
         samples, _, coordinates = u.shape
         ballots = self.ballots.cast(u)

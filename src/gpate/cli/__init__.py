@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 
 from gpate.cli import account, audit, evaluate, fit, report, reproduce, sample, schema, verify
-from gpate.cli.output import errors
-from gpate.cli.stop import Stoppable
+from gpate.cli.interrupt import Stoppable
+from gpate.cli.terminal import errors
 from gpate.errors import GpateError
 
 # Tracebacks with local variables would print tensors of private data.

@@ -25,7 +25,7 @@ from gpate.accounting import (
 )
 from gpate.accounting.pate import gnmax_bound, log_q
 from gpate.accounting.rdp import ORDERS
-from gpate.cli.output import print_facts, print_json
+from gpate.cli.terminal import print_facts, print_json
 from gpate.errors import InvalidValue, require_count, require_probability
 
 app = typer.Typer(

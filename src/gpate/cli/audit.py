@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gpate.cli.fit import _pair
-from gpate.cli.output import CAUGHT, console, errors, print_json
-from gpate.cli.stop import leaves
+from gpate.cli.interrupt import leaves
+from gpate.cli.terminal import CAUGHT, console, errors, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def audit(
 
 def _case(kind: str, data: Path | None, schema: Path | None, record: int) -> Case:
     from gpate.audit import FileCase, WorstCase, blank_images, blank_table
-    from gpate.methods.material import schema_for
+    from gpate.records.encoding import schema_for
 
     if data is not None:
         return FileCase(schema=schema_for(schema, None, None), path=data, record=record)

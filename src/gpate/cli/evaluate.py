@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gpate.cli.output import CAUGHT, errors, print_json
-from gpate.cli.stop import leaves
+from gpate.cli.interrupt import leaves
+from gpate.cli.terminal import CAUGHT, errors, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ def evaluate(
 
     Exit code 1 if the records must not be released: training records are repeated, or an attack refutes what is claimed.
     """
-    from gpate.cli.scores import show
+    from gpate.cli.score_tables import show
     from gpate.datasets.files import cache_folder
     from gpate.evaluation import evaluate_records, evaluate_release
-    from gpate.evaluation.attack import check_shadows
-    from gpate.private.sources import read_source
+    from gpate.evaluation.membership_attack import check_shadows
+    from gpate.records.sources import read_source
 
     seeds = [
         range(require_count(f"--{k}-seeds", v, 1))
@@ -166,7 +166,7 @@ def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str
     from gpate.schema import Schema
 
     if not source.exists():
-        raise DataNotFound(f"There is no {source}. Mend: give a release folder or a file of synthetic records.")
+        raise DataNotFound(f"There is no {source}. Fix: give a release folder or a file of synthetic records.")
     release = None
     if source.is_file():
         if source.suffix.lower() not in _FILES:
@@ -198,7 +198,7 @@ def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str
 
 def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
     """Reads the synthetic file when it is judged: what is wrong with it is then said for each score."""
-    from gpate.private.sources import read_source
+    from gpate.records.sources import read_source
     from gpate.schema import TableSchema
 
     # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
@@ -231,6 +231,6 @@ def _check_append(path: Path | None) -> None:
     if path is None:
         return
     if not path.parent.is_dir():
-        raise InvalidValue("--append", str(path), "in a folder that exists", f"Mend: mkdir -p {path.parent}")
+        raise InvalidValue("--append", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
     if (path.parent / "certificate.json").exists() or path.parent.resolve().name == "release":
         raise InvalidValue("--append", str(path), "outside of a release", "Scores are not private.")

@@ -19,12 +19,12 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gpate.cli.output import console, errors, print_json
-from gpate.cli.stop import end, leaves
+from gpate.cli.interrupt import end, leaves
+from gpate.cli.terminal import console, errors, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from gpate.methods.progress import Progress as Step
+    from gpate.run.progress import Progress as Step
 
 
 def fit(
@@ -65,9 +65,9 @@ def fit(
 ) -> None:
     """Fit a generator to private records, under a budget that cannot be crossed."""
     from gpate.boundary import ranks_here
-    from gpate.methods.gpate import GPATE
-    from gpate.methods.progress import Interrupted
+    from gpate.run.progress import Interrupted
     from gpate.schema import TableSchema
+    from gpate.synthesizer import GPATE
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
@@ -118,7 +118,7 @@ def fit(
         except Interrupted as stopped:
             said = str(stopped)
             if "--resume" not in said:
-                said += f" Mend: `gpate fit --resume {run}` goes on from here."
+                said += f" Fix: `gpate fit --resume {run}` goes on from here."
             end(said)
     if not ranks.first:
         return

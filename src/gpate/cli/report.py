@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpate.cli.output import errors, print_json
+from gpate.cli.terminal import errors, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report(
 ) -> None:
     """Writes a page: the promise in words, what was spent, real against synthetic, usefulness, warnings."""
     from gpate.release import Release
-    from gpate.release.output import check_output
+    from gpate.release.output_files import check_output
     from gpate.report import write_report
     from gpate.report.page import release_folder
 
@@ -71,7 +71,7 @@ def _evaluations(path: Path) -> list[Evaluation]:
     try:
         return read_evaluations(path)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        rule, mend = "a file that `gpate evaluate` wrote", "Mend: write it anew."
+        rule, mend = "a file that `gpate evaluate` wrote", "Fix: write it anew."
         raise InvalidValue("--evaluation", str(path), rule, mend) from problem
 
 
@@ -79,7 +79,7 @@ def _records(source: str, schema: TableSchema | ImageSchema) -> Any:
     """Real records as the report takes them: a frame, or images and the names of their classes."""
     import numpy as np
 
-    from gpate.private.sources import read_source
+    from gpate.records.sources import read_source
 
     held = read_source(source, schema)
     if held.kind == "table":

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpate.cli.fit import display, first_interrupt
-from gpate.cli.output import console, errors, print_json
-from gpate.cli.stop import STOPPED, end, leaves
+from gpate.cli.interrupt import STOPPED, end, leaves
+from gpate.cli.terminal import console, errors, print_json
 from gpate.errors import InvalidValue, require_positive
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def run(
 ) -> None:
     """Run what a table still lacks. What is finished is skipped; what was interrupted goes on."""
     from gpate.datasets.files import cache_folder
-    from gpate.methods.progress import Interrupted, chosen_device
     from gpate.reproduce.cells import KINDS, select
     from gpate.reproduce.run import run as run_units
     from gpate.reproduce.units import Listeners, Place, Unit, units_of
+    from gpate.run.progress import Interrupted
+    from gpate.torch_utils import chosen_device
 
     began = time.monotonic()
     limit = float("inf") if time_limit is None else require_positive("--time-limit", time_limit)

@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gpate.cli.output import errors, print_json
-from gpate.cli.stop import leaves
+from gpate.cli.interrupt import leaves
+from gpate.cli.terminal import errors, print_json
 from gpate.errors import InvalidValue, require_count
 
 
@@ -39,7 +39,7 @@ def sample(
     require_count("-n", n, 1)
     from gpate.release import Release
     from gpate.release.conditions import parse_condition
-    from gpate.release.output import check_output, format_of, write_records
+    from gpate.release.output_files import check_output, format_of, write_records
     from gpate.streams import Streams
 
     loaded = Release.load(release)

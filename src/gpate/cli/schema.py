@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpate.cli.output import console, errors, print_facts, print_json
-from gpate.cli.stop import NOTHING, leaves
+from gpate.cli.interrupt import NOTHING, leaves
+from gpate.cli.terminal import console, errors, print_facts, print_json
 from gpate.errors import InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
@@ -108,6 +108,6 @@ def check(
 
 def _check_fits(schema: TableSchema | ImageSchema) -> None:
     """Raises what `gpate fit` would, whatever the recipe."""
-    from gpate.methods.material import spec_for  # loads torch
+    from gpate.records.encoding import spec_for  # loads torch
 
     spec_for(schema, latent=1)

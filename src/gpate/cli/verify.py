@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gpate.cli.output import console, print_json
+from gpate.cli.terminal import console, print_json
 from gpate.errors import InvalidValue
 
 
@@ -53,7 +53,7 @@ def verify(
         failed = sum(not row.passed for row in found.checks)
         console.print(
             f"[bold white on red] DOES NOT HOLD [/] {failed} of {len(found.checks)} checks failed. "
-            f"Do not trust what this release claims. Mend: {_mend(release, found.certificate is None)}",
+            f"Do not trust what this release claims. Fix: {_mend(release, found.certificate is None)}",
             highlight=False,
         )
         raise typer.Exit(2)

@@ -29,11 +29,10 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.datasets.files import cache_folder, data_folder, find, kept_whole, not_found
-from gpate.datasets.images import Shape, centre_square, decode_all
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
-from gpate.foreign import attempt
-from gpate.limits import Limits
+from gpate.records.image_files import Shape, centre_square, decode_all
+from gpate.safe_parsing import Limits, attempt
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +70,9 @@ class _Copy:
                 where.update(dict.fromkeys(archive.namelist(), archive))
             for name in self.attributes.index:
                 if where[name].getinfo(name).file_size > _LIMITS.image_bytes:
-                    raise DataUnreadable("A packed picture is far larger than it should be. Mend: fetch CelebA anew.")
+                    raise DataUnreadable("A packed picture is far larger than it should be. Fix: fetch CelebA anew.")
                 if (picture := attempt(partial(where[name].read, name))) is None:
-                    raise DataUnreadable("A packed picture is broken. Mend: fetch CelebA anew.")
+                    raise DataUnreadable("A packed picture is broken. Fix: fetch CelebA anew.")
                 yield picture
 
 
@@ -87,7 +86,7 @@ def load_celeba(
     labels = label(copy.attributes).to_numpy(np.int64)
     chosen = np.flatnonzero((copy.attributes["partition"] == part).to_numpy() & (labels >= 0))
     if len(chosen) == 0:
-        raise DataUnreadable(f"This copy of CelebA has no {split} part. Mend: fetch it anew.")
+        raise DataUnreadable(f"This copy of CelebA has no {split} part. Fix: fetch it anew.")
     images = _decoded(copy, shape)
     return Loaded(name=name, split=split, images=images[chosen], labels=labels[chosen], classes=classes)
 
@@ -144,7 +143,7 @@ def _packed(parquet: Path, archives: tuple[Path, ...]) -> _Copy:
     attributes = _checked(frame, parquet.name)
     for path in archives:
         if (names := _LIMITS.check_archive(path)) is None:
-            raise DataUnreadable(f"{path} is not a zip file. Mend: fetch it anew.")
+            raise DataUnreadable(f"{path} is not a zip file. Fix: fetch it anew.")
         here.update(names)
     return _Copy(attributes=attributes[attributes.index.isin(here)], archives=archives)
 
@@ -152,7 +151,7 @@ def _packed(parquet: Path, archives: tuple[Path, ...]) -> _Copy:
 def _checked(frame: pd.DataFrame | None, source: str) -> pd.DataFrame:
     clean = attempt(lambda: _numbers_of(frame)) if frame is not None else None
     if clean is None:
-        raise DataUnreadable(f"CelebA's {source} cannot be read. Mend: fetch it anew.")
+        raise DataUnreadable(f"CelebA's {source} cannot be read. Fix: fetch it anew.")
     return clean
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.disk import written_whole
+from gpate.atomic_files import written_whole
 from gpate.errors import ChecksumMismatch, DataNotFound
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def on_hand(filename: str) -> Path | None:
     if not (cached.exists() and note.exists()):
         return None
     if file_checksum(cached) != note.read_text().strip():
-        raise ChecksumMismatch(f"The cached file {cached} has changed since it was fetched. Mend: delete it.")
+        raise ChecksumMismatch(f"The cached file {cached} has changed since it was fetched. Fix: delete it.")
     return cached
 
 
@@ -126,7 +126,7 @@ def locate(
         if build(bunch, part) != checksum:
             raise ChecksumMismatch(
                 f"OpenML's data set {openml_id} is not the {name} that this version knows. "
-                f"Mend: put {filename} into a folder and name the folder in GPATE_DATA."
+                f"Fix: put {filename} into a folder and name the folder in GPATE_DATA."
             )
         with kept_whole(note) as text:
             text.write_text(file_checksum(part) + "\n")
@@ -137,7 +137,7 @@ def not_found(name: str, wanted: str, tried: str) -> DataNotFound:
     """The error that says every way to get a set."""
     folder = data_folder()
     where = f"It is not in GPATE_DATA ({folder})" if folder else "GPATE_DATA is not set"
-    return DataNotFound(f"{name} was not found. {where}. {tried} Mend: put {wanted} into a folder, and set GPATE_DATA.")
+    return DataNotFound(f"{name} was not found. {where}. {tried} Fix: put {wanted} into a folder, and set GPATE_DATA.")
 
 
 def _fetched(name: str, filename: str, openml_id: int, as_frame: bool) -> Any:

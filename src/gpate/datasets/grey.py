@@ -61,7 +61,7 @@ def load_npz(split: Split, *, name: str, classes: tuple[str, ...]) -> Loaded:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
     if arrays is None or arrays[0].dtype != np.uint8 or arrays[0].ndim != 3 or len(arrays[0]) != len(arrays[1]):
-        raise DataUnreadable(f"{path} is not an .npz file with {', '.join(_ARRAYS)}. Mend: fetch it anew.")
+        raise DataUnreadable(f"{path} is not an .npz file with {', '.join(_ARRAYS)}. Fix: fetch it anew.")
     images, labels = arrays
     return Loaded(name=name, split=split, images=images, labels=labels.astype(np.int64), classes=classes)
 

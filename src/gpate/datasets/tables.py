@@ -72,7 +72,7 @@ def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     with contextlib.suppress(OSError, ValueError, KeyError):  # pyarrow's errors are among these
         frame = pd.read_parquet(path, columns=list(columns))
     if frame is None or len(frame) == 0:
-        raise DataUnreadable(f"{path} is not a parquet file with {', '.join(columns)}. Mend: fetch it anew.")
+        raise DataUnreadable(f"{path} is not a parquet file with {', '.join(columns)}. Fix: fetch it anew.")
     return frame
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpate.evaluation.results import Evaluation, Score, read_evaluations
 
 if TYPE_CHECKING:
-    from gpate.evaluation.evaluate import evaluate_records, evaluate_release
+    from gpate.evaluation.harness import evaluate_records, evaluate_release
 
 __all__ = ["Evaluation", "Score", "evaluate_records", "evaluate_release", "read_evaluations"]
 
@@ -18,5 +18,5 @@ def __getattr__(name: str) -> Any:
     if name in ("evaluate_records", "evaluate_release"):
         from importlib import import_module
 
-        return getattr(import_module("gpate.evaluation.evaluate"), name)
+        return getattr(import_module("gpate.evaluation.harness"), name)
     raise AttributeError(f"module 'gpate.evaluation' has no attribute {name!r}")

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.schema import Boolean, Categorical, Numeric, TableSchema
-from gpate.schema.values import in_own_units, read
+from gpate.schema.column_values import in_own_units, read
 
 Floats = NDArray[Any]
 Codes = NDArray[np.int64]

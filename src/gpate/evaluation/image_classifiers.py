@@ -28,8 +28,8 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
 from gpate.evaluation.image_networks import NAMES, Network, Shape, build, give_masks, masks_of
-from gpate.recording import Recorded
 from gpate.streams import Streams
+from gpate.torch_utils import Recorded
 
 MIN_SEEN = 200_000
 """Images a classifier sees in training, at least: epochs x images."""

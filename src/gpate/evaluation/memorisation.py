@@ -10,7 +10,7 @@ the two bounds of a number.
   share of the test records that are.
 - **nearer to train**: share of the distinct synthetic records whose nearest real record is of the training set, that and the test set
   both cut to one size. A set made without regard to single records is as near to either, whatever its quality: 0.5.
-- **memorised**: 1 if more are nearer to training than chance allows (`gpate.evaluation.leaning`), by 2.5% of the records at
+- **memorised**: 1 if more are nearer to training than chance allows (`gpate.evaluation.nearest_neighbour_test`), by 2.5% of the records at
   any rate; or if, of those that are in one of the two sets only, more are in training (4 standard deviations, and 0.2% of the
   records); else 0. No verdict is founded on distances where training and test records can be told apart themselves
   (`gpate.evaluation.drift`), or where synthetic records have too few neighbours.
@@ -27,10 +27,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.evaluation.classifiers import Rows
 from gpate.evaluation.distances import nearest
 from gpate.evaluation.drift import differ
-from gpate.evaluation.leaning import leaning
+from gpate.evaluation.nearest_neighbour_test import leaning
+from gpate.evaluation.table_classifiers import Rows
 
 Floats = NDArray[Any]
 

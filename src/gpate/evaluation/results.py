@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpate.errors import InvalidValue
-from gpate.evaluation.membership import Membership
+from gpate.evaluation.membership_scores import Membership
 
 Group = Literal["utility", "fidelity", "quality", "memorisation"]
 RECORD_VERSION = 1

@@ -46,7 +46,7 @@ def space_of(schema: TableSchema | ImageSchema, *, device: str = "cpu") -> Space
     """The space for records of a schema; images are mapped on the device, and how depends on it."""
     if isinstance(schema, TableSchema):
         from gpate.evaluation.memorisation import points_of
-        from gpate.evaluation.tables import rows_of
+        from gpate.evaluation.table_evaluation import rows_of
 
         return Space(name="encoded columns", vectors=lambda frame: points_of(rows_of(frame, schema)))
     if not device.startswith("cuda"):

@@ -1,6 +1,6 @@
 """Public maps from records to vectors of bounded length: what is summed behind the gate and matched by the student."""
 
-from gpate.features.base import Combined, Composed, FeatureMap, Pixels, Transform, Unit
+from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Transform, Unit
 from gpate.features.fourier import FourierFeatures, fourier_features, typical_distance
 from gpate.features.learned import LearnedFeatures, Learner, learn_features
 from gpate.features.scattering import LumaScattering, Scattering, scales_for

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.features.base import Combined, Composed, FeatureMap, Unit
+from gpate.features.feature_map import Combined, Composed, FeatureMap, Unit
 from gpate.features.fourier import FourierFeatures, typical_distance
 from gpate.streams import Streams
 

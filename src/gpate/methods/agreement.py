@@ -17,15 +17,15 @@ from torch import Tensor
 
 from gpate.accounting import Budget, NonPrivate
 from gpate.boundary import DPGradAgg, FastNoise, Gate, Released, Sensitive
-from gpate.boundary.agreement import PlainAgreement
+from gpate.boundary.plain_agreement import PlainAgreement
 from gpate.errors import InvalidValue
 from gpate.methods.job import TRAIN, Job
-from gpate.methods.material import read_records, schema_for
-from gpate.methods.progress import Progress
-from gpate.methods.run import RunFolder
 from gpate.methods.settings import Mechanism, Settings
-from gpate.methods.walk import Walk
-from gpate.private.fingerprint import new_key
+from gpate.records.content_hash import new_key
+from gpate.records.encoding import read_records, schema_for
+from gpate.records.sharded import Walk
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Progress
 from gpate.streams import Streams
 
 Watcher = Callable[[Sensitive[Tensor]], None]

@@ -15,24 +15,25 @@ from gpate.accounting import Budget
 from gpate.accounting.gaussian import epsilon_for, mu_for
 from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks
 from gpate.errors import InvalidValue
+from gpate.generators import GeneratorSpec, Spec, Student
 from gpate.methods import recipes
-from gpate.methods.adversarial import Adversarial
-from gpate.methods.dpgan import DPGAN, SampledCritic
-from gpate.methods.embedding import train_by_embedding
-from gpate.methods.gswgan import GSWGAN, SecretCritic
-from gpate.methods.journal import mu_left
-from gpate.methods.marginals import train_by_marginals
-from gpate.methods.pategan import PATEGAN, LabelledCritic
-from gpate.methods.progress import Progress, chosen_device
-from gpate.methods.run import RunFolder
-from gpate.methods.school import Material, shard_block
+from gpate.methods.adversarial_training import Adversary, train_student
+from gpate.methods.baselines.dpgan import DPGAN, SampledCritic
+from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
+from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
+from gpate.methods.baselines.shared import Adversarial
+from gpate.methods.embedding.method import train_by_embedding
+from gpate.methods.marginals.method import train_by_marginals
+from gpate.methods.pate.votes import Voters
 from gpate.methods.settings import Settings
-from gpate.methods.training import Adversary, train_student
-from gpate.methods.votes import Voters
-from gpate.methods.walk import Walk
+from gpate.records.sharded import Walk
+from gpate.records.teachers.training import Material, shard_block
+from gpate.run.folder import RunFolder
+from gpate.run.journal import mu_left
+from gpate.run.progress import Progress
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Spec, Student
+from gpate.torch_utils import chosen_device
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

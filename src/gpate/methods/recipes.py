@@ -19,11 +19,11 @@ from typing import Any
 
 from gpate.accounting import Budget, calibrate
 from gpate.errors import InvalidValue, require_count, require_epsilon, require_positive
-from gpate.features.images import SMALL
-from gpate.methods.dpgan import LARGE, PROJECTED
-from gpate.methods.embedding import COLOUR_IMAGES, MERF, SMALL_IMAGES
+from gpate.features.image_features import SMALL
+from gpate.methods.baselines.dpgan import LARGE, PROJECTED
+from gpate.methods.embedding.method import COLOUR_IMAGES, MERF, SMALL_IMAGES
 from gpate.methods.settings import Mechanism, Settings, Training
-from gpate.private.networks import TEACHERS
+from gpate.records.teachers.networks import TEACHERS
 from gpate.schema import ImageSchema, TableSchema
 
 _EPS1 = Mechanism(teachers=4000, samples=15, threshold_sigma=3000.0, vote_sigma=1000.0)
@@ -227,7 +227,7 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
     mechanism = settings.mechanism
     if settings.method != "votes":
         if math.isinf(budget.epsilon):
-            mend = "The noise is planned from it. Mend: a finite one, or --recipe nonprivate."
+            mend = "The noise is planned from it. Fix: a finite one, or --recipe nonprivate."
             raise InvalidValue("epsilon", budget.epsilon, "finite", mend)
         return
     if mechanism.noiseless or mechanism.teachers is None:  # nothing to buy, or the noise is still to be chosen
@@ -237,7 +237,7 @@ def check_room(settings: Settings, *, budget: Budget, dims: int) -> None:
             "epsilon",
             budget.epsilon,
             "enough for one iteration with this recipe's noise",
-            "Mend: raise epsilon, or threshold_sigma and vote_sigma, or ask for fewer samples.",
+            "Fix: raise epsilon, or threshold_sigma and vote_sigma, or ask for fewer samples.",
         )
 
 

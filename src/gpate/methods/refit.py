@@ -17,12 +17,12 @@ from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.methods import recipes
 from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
-from gpate.methods.material import read_records
-from gpate.methods.run import RunFolder
 from gpate.methods.settings import Settings
-from gpate.methods.walk import Walk
-from gpate.private.sources import PrivateRecords
+from gpate.records.encoding import read_records
+from gpate.records.sharded import Walk
+from gpate.records.sources import PrivateRecords
 from gpate.release import Release, write_release
+from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
 

@@ -18,13 +18,13 @@ from typing import Any
 from gpate.accounting import Event, GNMax, NoisyMaxThreshold
 from gpate.boundary import DPGradAgg
 from gpate.errors import InvalidValue
-from gpate.methods.adversarial import Adversarial
-from gpate.methods.dpgan import DPGAN
-from gpate.methods.embedding import Embedding
-from gpate.methods.gswgan import GSWGAN
-from gpate.methods.marginals import Marginals
-from gpate.methods.pategan import PATEGAN
-from gpate.methods.refining import Refinement
+from gpate.methods.baselines.dpgan import DPGAN
+from gpate.methods.baselines.gswgan import GSWGAN
+from gpate.methods.baselines.pategan import PATEGAN
+from gpate.methods.baselines.shared import Adversarial
+from gpate.methods.embedding.method import Embedding
+from gpate.methods.marginals.method import Marginals
+from gpate.methods.pate.refinement import Refinement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Training:
     """What defines the student and its teachers.
 
     Attributes:
-        teacher: `paper` (appendix E), `official` (the authors' code) or another of `gpate.private.networks.TEACHERS`.
+        teacher: `paper` (appendix E), `official` (the authors' code) or another of `gpate.records.teachers.networks.TEACHERS`.
         teacher_batch: real records per teacher and iteration.
         saturating: the paper's equation 1; otherwise the usual non-saturating loss.
         learning_rate: Adam's, of student and teachers.

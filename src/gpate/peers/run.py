@@ -67,11 +67,11 @@ class Peer:
         if not named:
             raise PeerMissing(
                 f"{self.package} has no Python of its own here. "
-                f"Mend: {self.install}; then set {self.variable} to its bin/python."
+                f"Fix: {self.install}; then set {self.variable} to its bin/python."
             )
         found = shutil.which(named)
         if found is None:
-            raise PeerMissing(f"{named} is no program that can be run. Mend: {self.install}; then name its bin/python.")
+            raise PeerMissing(f"{named} is no program that can be run. Fix: {self.install}; then name its bin/python.")
         return Path(found).absolute()  # not resolved: a virtual environment is known by the link
 
 
@@ -175,7 +175,7 @@ def run_peer(
             result = json.loads((folder / "result.json").read_text())
             table = pd.read_parquet(folder / "synthetic.parquet")
         except (OSError, ValueError):
-            raise PeerFailed(f"{peer.name} left no table behind. Mend: give a log, and look into it.") from None
+            raise PeerFailed(f"{peer.name} left no table behind. Fix: give a log, and look into it.") from None
         return PeerRun(
             records=taken(table, schema),
             fit_seconds=float(result["fit_seconds"]),
@@ -195,14 +195,14 @@ def _wait(command: list[str], peer: Peer, *, seconds: float, log: Path | None) -
             ).returncode
         except subprocess.TimeoutExpired:
             raise PeerTooSlow(
-                f"{peer.name} was stopped after {seconds:g} seconds. Mend: give it more, or less to do."
+                f"{peer.name} was stopped after {seconds:g} seconds. Fix: give it more, or less to do."
             ) from None
         except OSError:
-            raise PeerMissing(f"{command[0]} cannot be run. Mend: {peer.install}; then name its bin/python.") from None
+            raise PeerMissing(f"{command[0]} cannot be run. Fix: {peer.install}; then name its bin/python.") from None
     if code == MISSING:
-        raise PeerMissing(f"{command[0]} does not have {peer.package}. Mend: {peer.install}; then name its bin/python.")
+        raise PeerMissing(f"{command[0]} does not have {peer.package}. Fix: {peer.install}; then name its bin/python.")
     if code:
-        raise PeerFailed(f"{peer.name} ended with code {code}. Mend: give a log, and look into it.")
+        raise PeerFailed(f"{peer.name} ended with code {code}. Fix: give a log, and look into it.")
 
 
 MISSING = 66

@@ -19,8 +19,8 @@ from typing import Any
 
 from gpate.accounting import Receipt
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseVersion
-from gpate.foreign import attempt
-from gpate.release import files
+from gpate.release import release_files as files
+from gpate.safe_parsing import attempt
 
 VERSION = 1
 EXACT_NOISE = "exact"
@@ -119,7 +119,7 @@ class Certificate:
         certificate, version = None, data.get("gpate_certificate")
         if isinstance(version, int) and version > VERSION:
             raise ReleaseVersion(
-                f"The certificate is of version {version}; this gpate reads up to {VERSION}. Mend: upgrade gpate."
+                f"The certificate is of version {version}; this gpate reads up to {VERSION}. Fix: upgrade gpate."
             )
 
         def made() -> Certificate:
@@ -143,10 +143,10 @@ class Certificate:
         with contextlib.suppress(InvalidValue):
             certificate = attempt(made)
         if certificate is None:
-            raise ReleaseCorrupt(f"{files.CERTIFICATE} is not one that gpate writes. Mend: fetch the release again.")
+            raise ReleaseCorrupt(f"{files.CERTIFICATE} is not one that gpate writes. Fix: fetch the release again.")
         if certificate.to_json() != dict(data):
             raise ReleaseCorrupt(
-                f"{files.CERTIFICATE} was edited: its fingerprint is not that of what it says. Mend: fetch the release again."
+                f"{files.CERTIFICATE} was edited: its fingerprint is not that of what it says. Fix: fetch the release again."
             )
         return certificate
 

@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gpate.errors import ConditionTooRare, InvalidValue, ReleaseCorrupt, require_count
-from gpate.release import files
+from gpate.generators import GeneratorSpec, Spec, draw
+from gpate.release import release_files as files
 from gpate.release.certificate import Certificate
 from gpate.release.conditions import Conditions, conditions_of
-from gpate.release.generator import Config, fit_problems, network_from, shortened, weights_from_bytes
+from gpate.release.generator_file import Config, fit_problems, network_from, shortened, weights_from_bytes
 from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
-from gpate.student import GeneratorSpec, Spec, draw
 
 Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
 """Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
@@ -102,7 +102,7 @@ class Release:
                 problems += [f"{name}: {problem}" for problem in hash_problems(name, content, certificate)]
             if problems:
                 raise ReleaseCorrupt(
-                    f"{folder} is not the release that was certified: {shortened(problems)}. Mend: fetch it again."
+                    f"{folder} is not the release that was certified: {shortened(problems)}. Fix: fetch it again."
                 )
         schema, config = files.schema_from(contents[files.SCHEMA]), Config.from_bytes(contents[files.CONFIG])
         if problems := fit_problems(config, schema):
@@ -165,7 +165,7 @@ class Release:
                 found += len(records)
                 if tried > PATIENCE + RAREST * found:
                     raise ConditionTooRare(
-                        f"Only {found:,} of {tried:,} synthetic records meet {conditions.text}. Mend: loosen the "
+                        f"Only {found:,} of {tried:,} synthetic records meet {conditions.text}. Fix: loosen the "
                         "conditions (a range instead of one value), or take fewer of them."
                     )
             yield records

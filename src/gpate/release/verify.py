@@ -21,11 +21,10 @@ from typing import TypeVar
 from gpate.accounting import Budget, LedgerContents, parse_ledger
 from gpate.accounting.accountants import Tally
 from gpate.errors import GpateError, InvalidValue
-from gpate.foreign import attempt
-from gpate.release import files
-from gpate.release.bundle import stamps_owed
+from gpate.generators import MixtureSpec, Spec
+from gpate.release import release_files as files
 from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
-from gpate.release.generator import (
+from gpate.release.generator_file import (
     Config,
     fit_problems,
     infinite_weights,
@@ -34,8 +33,9 @@ from gpate.release.generator import (
     weight_problems,
     weights_from_bytes,
 )
+from gpate.release.write import stamps_owed
+from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, Schema, TableSchema
-from gpate.student import MixtureSpec, Spec
 
 ROUNDING = 1e-9
 """How far, relatively, epsilon may differ between two machines: their last digits do, their claims do not."""

@@ -1,6 +1,6 @@
 """One column as an axis: bins that synthetic and real records share, and how columns hang together.
 
-Bins lie on the declared scale (`gpate.schema.values`). They are narrowed to where records are, the synthetic ones and the
+Bins lie on the declared scale (`gpate.schema.column_values`). They are narrowed to where records are, the synthetic ones and the
 real ones if there are any; what lies outside is counted in the first and the last bin.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.report.words import name, number
+from gpate.report.formatting import name, number
 from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
-from gpate.schema.values import Read, values_of
+from gpate.schema.column_values import Read, values_of
 
 BINS, NAMES = 24, 8
 """Most bins of a histogram, most names of a list; further names are counted together."""

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from gpate.accounting.budget import LOOSE
 from gpate.release import Release, Verification
-from gpate.report.attack import Attack
-from gpate.report.images import ImageFigures
-from gpate.report.privacy import grade
-from gpate.report.tables import TableFigures
-from gpate.report.utility import Utility
-from gpate.report.words import counted, listed, name, number, percent
+from gpate.report.attack_section import Attack
+from gpate.report.formatting import counted, listed, name, number, percent
+from gpate.report.image_figures import ImageFigures
+from gpate.report.privacy_section import grade
+from gpate.report.table_figures import TableFigures
+from gpate.report.utility_section import Utility
 
 LEVELS = ("stop", "care", "note")
 
@@ -71,22 +71,22 @@ def notices_of(
     if attack is not None and attack.split_differs:
         said = (
             "Training and test records can be told apart without the release, so figures of attacks, and all that compares the two, "
-            "may come from the split. Mend: evaluate with test records that were held out at random."
+            "may come from the split. Fix: evaluate with test records that were held out at random."
         )
         found.append(Notice(level="care", title="Not a random split", text=said))
     if (word := grade(certificate.epsilon)) in ("weak", "very weak"):
-        said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Mend: fit with a smaller epsilon."
+        said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Fix: fit with a smaller epsilon."
         found.append(Notice(level="care", title=f"A {word} promise", text=said))
     if certificate.delta > LOOSE and (records is None or certificate.delta * records <= 0.1):
         said = (
             f"Delta {number(certificate.delta)} is a large chance that the promise does not hold, and should be far below one over "
-            "the number of records. Mend: fit with a smaller delta."
+            "the number of records. Fix: fit with a smaller delta."
         )
         found.append(Notice(level="care", title="A large delta", text=said))
     if records is not None and certificate.delta * records > 0.1:
         said = (
             f"Delta should be far below one over the number of records; {number(certificate.delta)} times {records:,} "
-            f"is {number(certificate.delta * records)}. Mend: fit with a smaller delta."
+            f"is {number(certificate.delta * records)}. Fix: fit with a smaller delta."
         )
         found.append(
             Notice(level="care" if certificate.delta * records > 1 else "note", title="A large delta", text=said)
@@ -106,7 +106,7 @@ def notices_of(
     if release.settings.get("quick"):
         said = (
             "It was fitted with --quick, which does less than the recipe asks for: the promise is the same, the records may be worse. "
-            "Mend: fit without --quick; if this one leaves as well, or decided anything, both budgets count."
+            "Fix: fit without --quick; if this one leaves as well, or decided anything, both budgets count."
         )
         found.append(Notice(level="care", title="A try-out", text=said))
     found += [Notice(level="care", title="Said by the run", text=name(note, most=600)) for note in release.notes]
@@ -129,7 +129,7 @@ def notices_of(
                 Notice(
                     level="note",
                     title="A quick evaluation",
-                    text="The scores come from a try-out. Mend: gpate evaluate without --quick.",
+                    text="The scores come from a try-out. Fix: gpate evaluate without --quick.",
                 )
             )
         if utility.strangers:
@@ -165,7 +165,7 @@ def _table_gaps(figures: TableFigures) -> list[Notice]:
         more = "; and others" if len(figures.shifted) > 4 else ""
         text = (
             f"{'; '.join(figures.shifted[:4])}{more}. Noise in cells far out, where few records are, moves a mean: do not compute sums "
-            "from these columns. Mend: closer bounds, if such are known without a look at the records; a larger ε; more records."
+            "from these columns. Fix: closer bounds, if such are known without a look at the records; a larger ε; more records."
         )
         found.append(Notice(level="care", title="Means that are off", text=text))
     return found

@@ -29,20 +29,22 @@ import numpy as np
 from markupsafe import Markup
 
 from gpate.accounting import LedgerContents, accountant_named, read_ledger
+from gpate.atomic_files import written_whole
 from gpate.datasets import benchmark_of
-from gpate.disk import written_whole
 from gpate.errors import InvalidValue, OutputFailed, ReleaseRefused
 from gpate.evaluation.results import Evaluation
 from gpate.release import Release, Verification, verify
-from gpate.release.files import CERTIFICATE, LEDGER
-from gpate.report import privacy, svg, words
-from gpate.report.attack import attack_of
-from gpate.report.images import ImageFigures, Images, image_figures
+from gpate.release.release_files import CERTIFICATE, LEDGER
+from gpate.report import formatting as words
+from gpate.report import privacy_section as privacy
+from gpate.report import svg
+from gpate.report.attack_section import attack_of
+from gpate.report.image_figures import ImageFigures, Images, image_figures
 from gpate.report.notices import notices_of
-from gpate.report.tables import RECORDS, TableFigures, table_figures
-from gpate.report.utility import Utility, utility_of
+from gpate.report.table_figures import RECORDS, TableFigures, table_figures
+from gpate.report.utility_section import Utility, utility_of
 from gpate.schema import ImageSchema, TableSchema
-from gpate.schema.values import read
+from gpate.schema.column_values import read
 from gpate.version import __version__
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def render(
         if not verification.releasable:
             reasons = [*loaded.certificate.not_for_release, *(c.name for c in verification.checks if not c.passed)]
             raise ReleaseRefused(
-                f"This run may not be released: {'; '.join(reasons)}. Mend: leave out --release for a page that stays inside."
+                f"This run may not be released: {'; '.join(reasons)}. Fix: leave out --release for a page that stays inside."
             )
         real, evaluations = None, ()  # the one line on which the variant for release rests
     ledger = read_ledger(folder / LEDGER, head=loaded.certificate.head)
@@ -247,5 +249,5 @@ def _write(path: Path, content: bytes, *, mode: int) -> None:
             part.chmod(mode)
     except OSError as problem:
         raise OutputFailed(
-            f"{path} could not be written ({problem.strerror}). Mend: write elsewhere, or make room."
+            f"{path} could not be written ({problem.strerror}). Fix: write elsewhere, or make room."
         ) from problem

@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from gpate.report.words import name, number, percent
+from gpate.report.formatting import name, number, percent
 
 Attributes = Mapping[str, object]
 Floats = NDArray[np.float64]

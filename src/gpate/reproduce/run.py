@@ -103,7 +103,7 @@ def _claimed(unit: Unit, place: Place) -> Iterator[bool]:
 def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     import torch
 
-    from gpate.methods.progress import Interrupted
+    from gpate.run.progress import Interrupted
 
     try:
         folder, at_first = _begun(unit, place), _company(place)

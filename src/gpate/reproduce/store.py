@@ -130,11 +130,11 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
             data = json.loads(line)
             if data["gpate_reproduce"] != VERSION:
                 raise DataUnreadable(
-                    f"Line {number} of {file} is of another version. Mend: use the gpate that wrote it."
+                    f"Line {number} of {file} is of another version. Fix: use the gpate that wrote it."
                 )
             record = Record.from_json(data)
         except (ValueError, KeyError, TypeError) as problem:
-            raise DataUnreadable(f"Line {number} of {file} is not a result. Mend: remove the line.") from problem
+            raise DataUnreadable(f"Line {number} of {file} is not a result. Fix: remove the line.") from problem
         found.pop(record.unit, None)
         found[record.unit] = record
     return list(found.values())
@@ -162,6 +162,4 @@ def append(path: str | os.PathLike[str], record: Record) -> None:
             os.fsync(out.fileno())
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise ResultsWriteFailed(
-            f"{file} could not be written ({reason}). Mend: make room, and run again."
-        ) from problem
+        raise ResultsWriteFailed(f"{file} could not be written ({reason}). Fix: make room, and run again.") from problem

@@ -22,9 +22,9 @@ from gpate.version import __version__
 
 if TYPE_CHECKING:
     from gpate.accounting import Budget
-    from gpate.methods.gpate import GPATE
-    from gpate.methods.progress import Progress
     from gpate.methods.settings import Settings
+    from gpate.run.progress import Progress
+    from gpate.synthesizer import GPATE
 
 NOISE = "fast"
 SAMPLES = 8
@@ -49,7 +49,7 @@ class _Fitted:
 
 def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     from gpate.evaluation import evaluate_release
-    from gpate.methods.progress import chosen_device
+    from gpate.torch_utils import chosen_device
 
     fit = unit.fit
     train, test, data = _benchmark(fit.dataset)
@@ -88,7 +88,7 @@ def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners)
 
 def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fitted:
     """The fit: loaded if it is finished, resumed if it was begun, or new."""
-    from gpate.methods.gpate import GPATE
+    from gpate.synthesizer import GPATE
 
     run_folder, notes = folder / "run", folder / "fit.json"
     if notes.exists():
@@ -210,7 +210,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
 
 def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """Somebody else's synthesizer, judged as ours are. It cannot be resumed, and starts anew."""
-    from gpate.evaluation.evaluate import evaluate_records
+    from gpate.evaluation.harness import evaluate_records
     from gpate.peers import PEERS, run_peer
     from gpate.schema import Schema, TableSchema
 
@@ -277,7 +277,7 @@ def _record(
 ) -> Record:
     import torch
 
-    from gpate.evaluation.evaluate import commit
+    from gpate.evaluation.harness import commit
 
     return Record(
         unit=unit.id,
@@ -308,7 +308,7 @@ def device_name(device: str) -> str:
     """The GPU's model, or `cpu` and its threads: what times depend on, and nothing that names a machine."""
     import torch
 
-    from gpate.methods.progress import chosen_device
+    from gpate.torch_utils import chosen_device
 
     chosen = chosen_device(device)
     if chosen.type == "cuda":

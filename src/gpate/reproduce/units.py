@@ -15,8 +15,8 @@ from gpate.errors import GpateError, require_count
 from gpate.reproduce.cells import KINDS, METRICS, Cell, Fit, Kind
 
 if TYPE_CHECKING:
-    from gpate.methods.progress import Progress
     from gpate.methods.settings import Settings
+    from gpate.run.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import InvalidValue, SchemaError
+from gpate.schema.column_values import read, values_of
 from gpate.schema.columns import Boolean, Categorical, Column
 from gpate.schema.declaration import ImageSchema, TableSchema
-from gpate.schema.values import read, values_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,7 @@ class TableCodec:
         for i, column in enumerate(self.schema.columns):
             found = read(column, frame[column.name])
             if whole and found.missing.all():
-                raise SchemaError(f"Column {column.name!r} has no value at all. Mend: take it out of data and schema.")
+                raise SchemaError(f"Column {column.name!r} has no value at all. Fix: take it out of data and schema.")
             out_of_domain[i] = found.outside
             numbers = torch.from_numpy(found.numbers)
             if column is self.schema.label:
@@ -192,7 +192,7 @@ class TableCodec:
             if found
         ]
         if problems:
-            raise SchemaError(f"The data do not fit the schema: {'; '.join(problems)}. Mend: declare or drop them.")
+            raise SchemaError(f"The data do not fit the schema: {'; '.join(problems)}. Fix: declare or drop them.")
 
     def _checked_labels(self, labels: Tensor | None, records: int) -> Tensor:
         return _checked_labels(labels, records, len(self.schema.classes))
@@ -270,7 +270,7 @@ class ImageCodec:
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (height, width, channels):
             raise SchemaError(
                 f"The images do not fit the schema: they must be [N, {height}, {width}{'' if channels == 1 else f', {channels}'}]. "
-                "Mend: resize them when they are read, or correct the schema."
+                "Fix: resize them when they are read, or correct the schema."
             )
         return pixels.permute(0, 3, 1, 2).contiguous().float().div_(255.0)
 
@@ -291,7 +291,7 @@ class ImageCodec:
             return torch.tensor([numbers[label] for label in np.asarray(labels).tolist()], dtype=torch.int64)
         except (KeyError, TypeError):
             raise SchemaError(
-                "A label is not among the schema's classes. Mend: complete the list, in the order of the labels."
+                "A label is not among the schema's classes. Fix: complete the list, in the order of the labels."
             ) from None
 
     def decode_labels(self, labels: Tensor) -> NDArray[Any]:

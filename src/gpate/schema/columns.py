@@ -54,7 +54,7 @@ class Column:
     name: str
     missing: bool = False
     type: ClassVar[str] = ""
-    strays: ClassVar[str] = "lay outside its domain. Mend: widen it"
+    strays: ClassVar[str] = "lay outside its domain. Fix: widen it"
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -116,7 +116,7 @@ def _number(what: str, value: object) -> float:
 class Bounded(Column):
     """Base of columns whose values lie between two declared bounds."""
 
-    strays: ClassVar[str] = "lay outside its bounds and were clipped. Mend: widen them"
+    strays: ClassVar[str] = "lay outside its bounds and were clipped. Fix: widen them"
 
     @property
     def span(self) -> tuple[float, float]:
@@ -183,7 +183,7 @@ class Integer(Numeric):
     type: ClassVar[str] = "integer"
     strays: ClassVar[str] = (
         "lay outside its bounds and were clipped, or were not whole and were rounded: it takes whole numbers. "
-        "Mend: widen the bounds, or declare it numeric,"
+        "Fix: widen the bounds, or declare it numeric,"
     )
 
     def __post_init__(self) -> None:
@@ -253,7 +253,7 @@ class Categorical(Column):
     """
 
     type: ClassVar[str] = "categorical"
-    strays: ClassVar[str] = "are not among its categories and became its `other`. Mend: complete the list"
+    strays: ClassVar[str] = "are not among its categories and became its `other`. Fix: complete the list"
     categories: tuple[Category, ...]
     other: Category | None = None
 
@@ -317,7 +317,7 @@ def _build(cls: type[Column], name: str, fields: dict[str, Any]) -> Column:
     absent = [key for key, f in declared.items() if f.default is dataclasses.MISSING and key not in fields]
     if absent:
         raise SchemaError(
-            f"Column {name!r} ({cls.type}) lacks {', '.join(absent)}. Mend: declare them from what is publicly known, "
+            f"Column {name!r} ({cls.type}) lacks {', '.join(absent)}. Fix: declare them from what is publicly known, "
             "or release them privately with `gpate schema init --schema-epsilon`."
         )
     return cls(name=name, **fields)

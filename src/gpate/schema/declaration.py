@@ -54,7 +54,7 @@ from typing import Any, ClassVar
 import yaml
 
 from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, shown
-from gpate.foreign import attempt
+from gpate.safe_parsing import attempt
 from gpate.schema.columns import (
     Boolean,
     Categorical,
@@ -132,7 +132,7 @@ class Schema(ABC):
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as problem:
-            raise SchemaError(f"There is no schema {path}. Mend: draft one with `gpate schema init`.") from problem
+            raise SchemaError(f"There is no schema {path}. Fix: draft one with `gpate schema init`.") from problem
         except OSError as problem:
             raise SchemaError(f"The schema {path} cannot be read: {problem.strerror}.") from problem
         except UnicodeDecodeError as problem:
@@ -143,10 +143,10 @@ class Schema(ABC):
     def from_text(text: str, *, source: str = "schema") -> TableSchema | ImageSchema:
         """Reads YAML; `source` names it in errors."""
         if len(text) > MAX_TEXT:
-            raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Mend: declare less.")
+            raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Fix: declare less.")
         loaded = attempt(lambda: [_from_yaml(text, source)])
         if loaded is None:  # brackets without end, or a tag such as !!int before what is none
-            raise SchemaError(f"The schema {source} is not valid YAML. Mend: write plain mappings, lists and values.")
+            raise SchemaError(f"The schema {source} is not valid YAML. Fix: write plain mappings, lists and values.")
         try:
             return Schema.from_dict(loaded[0])
         except GpateError as problem:
@@ -157,7 +157,7 @@ class Schema(ABC):
         style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None, "width": 100}
         text = yaml.safe_dump(self.to_dict(), **style)
         if len(text) > MAX_TEXT:
-            raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Mend: declare less.")
+            raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Fix: declare less.")
         return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -294,7 +294,7 @@ class TableSchema(Schema):
         open_questions = [str(name) for name, entry in columns.items() if _unfinished(entry)]
         if open_questions:
             raise SchemaError(
-                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Mend: write down what is "
+                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Fix: write down what is "
                 "publicly known; read off the data they would leak. Or release them with `gpate schema init --schema-epsilon`."
             )
         cost = fields.get("cost")

@@ -18,8 +18,7 @@ from typing import Any
 import yaml
 
 from gpate.errors import SchemaError
-from gpate.foreign import attempt
-from gpate.limits import Limits
+from gpate.safe_parsing import Limits, attempt
 from gpate.schema.declaration import TODO
 
 ROWS = 1000
@@ -73,7 +72,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
         return pd.read_csv(path, usecols=list(names), low_memory=False)
 
     if (frame := attempt(table)) is None:  # pandas' own words quote lines
-        raise SchemaError(f"{path} cannot be read to its end as a table. Mend: write it anew.")
+        raise SchemaError(f"{path} cannot be read to its end as a table. Fix: write it anew.")
     return frame
 
 
@@ -93,7 +92,7 @@ def _csv_kinds(path: Path) -> dict[str, str]:
 
     if not path.name.endswith((".csv", ".csv.gz")):
         raise SchemaError(
-            f"{path} is not a .csv, .csv.gz or .parquet file. Mend: give one; a schema of images is written by hand, such as "
+            f"{path} is not a .csv, .csv.gz or .parquet file. Fix: give one; a schema of images is written by hand, such as "
             "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]}."
         )
     if not path.exists():
@@ -105,7 +104,7 @@ def _csv_kinds(path: Path) -> dict[str, str]:
 
     if (head := attempt(first_rows)) is None:  # pandas' own words quote lines
         raise SchemaError(
-            f"{path} cannot be read as a table with one line of column names at its top. Mend: save it as UTF-8, with commas."
+            f"{path} cannot be read as a table with one line of column names at its top. Fix: save it as UTF-8, with commas."
         )
     names = attempt(lambda: [str(name) for name in pd.read_csv(path, nrows=1, header=None, dtype=str).iloc[0]])
     _check_names(names or [str(name) for name in head.columns], path)
@@ -126,15 +125,15 @@ def _check_names(names: Sequence[str], path: Path) -> None:
     """Raises if the first line seems to hold something else than names. It is not quoted: it may be a record."""
     if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
         raise SchemaError(
-            f"{path} seems to have other signs than commas between its columns. Mend: save it with commas."
+            f"{path} seems to have other signs than commas between its columns. Fix: save it with commas."
         )
     values = sum(bool(_VALUE.match(name)) for name in names)
     if values > 1 and 3 * values >= len(names):
         raise SchemaError(
-            f"The first line of {path} seems to be a record: numbers or dates where names belong. Mend: put a line of names on top."
+            f"The first line of {path} seems to be a record: numbers or dates where names belong. Fix: put a line of names on top."
         )
     if len(set(names)) < len(names):
-        raise SchemaError(f"Two columns of {path} have the same name. Mend: give each column its own.")
+        raise SchemaError(f"Two columns of {path} have the same name. Fix: give each column its own.")
 
 
 def _parquet_kinds(path: Path) -> dict[str, str]:
@@ -187,7 +186,7 @@ def draft(
         raise SchemaError("There are no columns to draft a schema for.")
     if any(len(name) > _LONGEST_NAME or not name.isprintable() for name in types):
         raise SchemaError(
-            "A column's name is far too long, or holds line ends or the like. Mend: see that the "
+            "A column's name is far too long, or holds line ends or the like. Fix: see that the "
             "first line of the data holds names, and shorten them."
         )
     bounds, categories = bounds or {}, categories or {}

@@ -1,0 +1,214 @@
+"""An evaluation on the terminal: one line about what was judged, a table for each group of scores, and what to mind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from gpate.accounting.guesses import most_hits
+from gpate.cli.terminal import console
+from gpate.evaluation.membership_scores import FALSE_ALARMS, Membership
+from gpate.evaluation.results import Evaluation, Score
+
+TITLES = {
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "f1": "F1",
+    "fid": "FID",
+    "fid-classifier": "FID, by a classifier",
+    "judge_accuracy": "accuracy of the judge",
+    "inception_score": "Inception Score",
+    "copy_share": "copies",
+    "nearer_to_train": "nearer to train",
+    "nn_distance_ratio": "nearest neighbour ratio",
+}
+GROUPS = {
+    "utility": "Utility: trained on the synthetic records, tested on real ones",
+    "fidelity": "Fidelity: synthetic records against real test records",
+    "quality": "Quality of the images",
+    "memorisation": "Memorisation: synthetic records against the training records",
+}
+
+
+def show(found: Evaluation) -> None:
+    """Prints an evaluation for people."""
+    console.print(f"\n[bold]{escape(found.subject)}[/] against [bold]{escape(found.dataset)}[/]", highlight=False)
+    for line in _facts(found):
+        console.print(f"[dim]{escape(line)}[/]", highlight=False, soft_wrap=True)
+    synthetic = [s for s in found.scores if s.source == "synthetic"]
+    if not any(s.values for s in synthetic):
+        console.print(f"\n[bold red]No score at all[/]: {escape(next(iter(_reasons(synthetic)), ''))}", soft_wrap=True)
+        return
+    for group, title in GROUPS.items():
+        scores = [s for s in found.scores if s.group == group]
+        if any(s.values for s in scores):
+            _print(title, *(_grids(scores) if group == "utility" else [_list(scores)]))
+    _verdict(found)
+    if found.membership is not None:
+        _membership(found, found.membership)
+    for reason, names in _reasons(found.scores).items():
+        console.print(f"[yellow]{escape(', '.join(names))}[/]: {escape(reason)}", highlight=False, soft_wrap=True)
+    for note in found.notes:
+        if not note.startswith("MEMORISED"):
+            console.print(f"[dim]Note: {escape(note)}[/]", highlight=False, soft_wrap=True)
+    caveat = "These scores were computed from real records without noise: they are not private."
+    console.print(f"[dim]{caveat}[/]", highlight=False, soft_wrap=True)
+
+
+def _print(title: str, *tables: Table) -> None:
+    console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+    for table in tables:
+        console.print(table, highlight=False)
+
+
+def _facts(found: Evaluation) -> list[str]:
+    promise = found.privacy
+    lines = []
+    if promise:
+        lines.append(
+            f"epsilon {promise['epsilon']}, delta {promise['delta']:g} ({promise['accountant']}; {promise['neighbours']})"
+            + (f", recipe {found.recipe}" if found.recipe else "")
+        )
+        if promise.get("not_for_release"):
+            lines.append(f"NOT FOR RELEASE: {'; '.join(promise['not_for_release'])}")
+    else:
+        lines.append("A bare file: nothing is known about its privacy.")
+    sizes = ", ".join(f"{count:,} {name}" for name, count in found.sizes.items())
+    seeds = " x ".join(f"{len(seeds)} {name} seed{'s' * (len(seeds) > 1)}" for name, seeds in found.seeds.items())
+    lines.append(f"{sizes} records; {seeds}; {found.seconds:.0f} s{'; quick mode' if found.quick else ''}")
+    return lines
+
+
+def _number(score: Score | None) -> str:
+    if score is None or not score.values:
+        return "-" if score is not None else ""
+    spread = len(score.values) > 1
+    return f"{score.mean:z.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
+
+
+def _grids(scores: Sequence[Score]) -> list[Table]:
+    """All metrics in one grid, or as many at a time as the terminal has room for."""
+    metrics, anywhere = list(dict.fromkeys(s.metric for s in scores)), console.options.update(max_width=10_000)
+    for each in range(len(metrics), 0, -1):
+        parts = [metrics[start : start + each] for start in range(0, len(metrics), each)]
+        grids = [_grid([s for s in scores if s.metric in part]) for part in parts]
+        if each == 1 or all(console.measure(grid, options=anywhere).maximum <= console.width for grid in grids):
+            break
+    return grids
+
+
+def _grid(scores: Sequence[Score]) -> Table:
+    """A row for each classifier, a pair of columns for each metric; means under their families."""
+    metrics = list(dict.fromkeys(s.metric for s in scores))
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for metric in metrics:
+        table.add_column(TITLES.get(metric, metric), justify="right", header_style="bold", no_wrap=True)
+        table.add_column("real", justify="right", style="green", header_style="green", no_wrap=True)
+    by_name = {(s.metric, s.subject, s.source): s for s in scores}
+    subjects = [
+        subject
+        for subject in dict.fromkeys(s.subject for s in scores)
+        if any(s.values for s in scores if s.subject == subject)
+    ]
+    for subject in subjects:
+        cells = []
+        for metric in metrics:
+            cells.append(_number(by_name.get((metric, subject, "synthetic"))))
+            real = by_name.get((metric, subject, "real"))
+            cells.append(f"{real.mean:z.3f}" if real is not None and real.values else "-")
+        mean = subject.endswith("mean")
+        table.add_row(escape(subject), *cells, style="bold" if mean else None, end_section=mean)
+    return table
+
+
+def _list(scores: Sequence[Score]) -> Table:
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column("")
+    table.add_column("synthetic", justify="right", header_style="bold")
+    table.add_column("real", justify="right", style="green", header_style="green")
+    table.add_column("better", style="dim")
+    for metric, subject in dict.fromkeys((s.metric, s.subject) for s in scores):
+        sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
+        if metric == "memorised" or not any(s.values for s in sides.values()):
+            continue  # the verdict says it
+        larger = next(iter(sides.values())).larger_is_better
+        label = TITLES.get(metric, metric) + (f" ({subject})" if subject else "")
+        direction = "" if larger is None else "higher" if larger else "lower"
+        table.add_row(escape(label), _number(sides.get("synthetic")), _number(sides.get("real")), direction)
+    return table
+
+
+def _verdict(found: Evaluation) -> None:
+    if found.memorised is None:
+        return
+    console.print()
+    if found.memorised:
+        console.print(
+            "[bold white on red] MEMORISED [/] Synthetic records are nearer to the training records than chance allows: "
+            "do not release them.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    else:
+        console.print(
+            "[bold green]No sign of memorisation[/]: synthetic records are as near to records that were not trained on.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _membership(found: Evaluation, told: Membership) -> None:
+    claimed = found.privacy.get("epsilon")
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("AUC", justify="right", header_style="bold", no_wrap=True)
+    for rate in FALSE_ALARMS:
+        table.add_column(f"found at {100 * rate:g}%", justify="right", no_wrap=True)
+    table.add_column("proves epsilon", justify="right", no_wrap=True)
+    for each in told.attackers:
+        hits = {hit.false_alarms: f"{hit.share:.2%}" for hit in each.hits}
+        cells = (hits.get(rate, "-") for rate in FALSE_ALARMS)
+        table.add_row(each.name, f"{each.auc:.3f}", *cells, f"{each.bound:.3g}")
+    if claimed is not None:
+        most = (float(most_hits(a, epsilon=float(claimed), delta=told.delta)) for a in FALSE_ALARMS)
+        table.add_row("the claim allows", "", *(f"{each:.2%}" for each in most), f"{float(claimed):g}", style="dim")
+    _print("Membership inference: who was trained on, guessed from synthetic records", table)
+    who = f"{told.members:,} members and {told.others:,} others, {told.reference:,} reference records"
+    console.print(
+        f"[dim]{who}, {told.synthetic:,} synthetic, {told.shadows} shadow models; {told.seconds:.0f} s. "
+        "Found: the share of members, at that share of false alarms.[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found.refuted:
+        said = (
+            f"At least epsilon {told.bound:.3g} with confidence {told.confidence:.0%}, claimed {float(claimed or 0):g}"
+        )
+        console.print(
+            f"[bold white on red] CLAIM REFUTED [/] {said}: do not release them.", highlight=False, soft_wrap=True
+        )
+    else:
+        said = f"at least epsilon {told.bound:.3g} is proved" if told.bound else "nothing is proved about epsilon"
+        word = "[bold green]Not refuted[/]" if claimed is not None else "[yellow]Nothing was claimed[/]"
+        console.print(f"{word}: {said}.", highlight=False, soft_wrap=True)
+    if told.split_differs:
+        console.print(
+            "[yellow]Training and test records differ by themselves: the split was not random, and the figures above mean less.[/]",
+            soft_wrap=True,
+        )
+
+
+def _reasons(scores: Sequence[Score]) -> dict[str, list[str]]:
+    """Which scores are missing, by reason; the ceiling's are not told again."""
+    out: dict[str, list[str]] = {}
+    for s in scores:
+        if s.reason is not None and s.source == "synthetic":
+            names = out.setdefault(s.reason, [])
+            name = s.subject or TITLES.get(s.metric, s.metric)
+            if name not in names:
+                names.append(name)
+    return out

@@ -1,0 +1,105 @@
+"""The map for images of which nothing has been released yet: scattering, its direction and its Fourier features.
+
+>>> phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=100), streams=Streams(0))
+>>> phi.dims, phi.bound
+(4169, 1.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Together, Transform, Unit
+from gpate.features.fourier import fourier_features
+from gpate.features.scattering import LumaScattering, Scattering, scales_for
+from gpate.streams import Streams
+
+_BASES = ("scattering", "luma", "pixels")
+SMALL = 16
+"""Images under this size are matched by their pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFeatures:
+    """A public map of images. What is not given follows from their size and colour alone.
+
+    Attributes:
+        base: `scattering`, `luma` (scattering of the brightness of a colour image, and its colours), `pixels`, or several
+            side by side: `luma+pixels`. `auto`: pixels for images under 16 pixels high or wide, where scattering has nothing to
+            gain, luma+pixels for other colour images, scattering for the rest.
+        scales: J of the scattering. By the image's size, and one fewer for colour images: in a photograph it matters where
+            an edge is, in a stroke that it is there.
+        orientations: L of the scattering.
+        direction: share of the budget for the base's direction; the rest is for its Fourier features.
+        frequencies: of the Fourier features.
+        bandwidths: of the Fourier features, in the units of the base. 0.2, and 0.5 beside it for colour images.
+    """
+
+    base: str = "auto"
+    scales: int | None = None
+    orientations: int = 8
+    direction: float = 0.2
+    frequencies: int = 5000
+    bandwidths: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.base != "auto" and not set(self.base.split("+")) <= set(_BASES):
+            raise InvalidValue("base", self.base, f"auto, or of {', '.join(_BASES)}, joined by +")
+        if not 0.0 <= self.direction <= 1.0:
+            raise InvalidValue("direction", self.direction, "between 0 and 1")
+        if self.bandwidths is not None:
+            object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
+            require_count("bandwidths", len(self.bandwidths), 1)
+            for bandwidth in self.bandwidths:
+                require_positive("bandwidth", bandwidth)
+        require_count("frequencies", self.frequencies, 1 if self.bandwidths is None else len(self.bandwidths))
+
+    def filled(self, shape: tuple[int, int, int]) -> ImageFeatures:
+        """Nothing left open, for images of one shape."""
+        channels, height, width = shape
+        small, colour = min(height, width) < SMALL, channels == 3
+        base = self.base
+        if base == "auto":
+            base = "pixels" if small else "luma+pixels" if colour else "scattering"
+        wide = colour and not small
+        scales = max(1, scales_for(height, width) - wide) if self.scales is None else self.scales
+        bandwidths = ((0.2, 0.5) if wide else (0.2,)) if self.bandwidths is None else self.bandwidths
+        return replace(self, base=base, scales=scales, bandwidths=bandwidths)
+
+
+def image_features(
+    shape: tuple[int, int, int],
+    *,
+    settings: ImageFeatures,
+    streams: Streams,
+    round_: int = 0,
+    device: torch.device | str = "cpu",
+) -> FeatureMap:
+    """The map for images of one shape; its frequencies come from a stream of that round."""
+    settings = settings.filled(shape)
+    assert settings.bandwidths is not None
+    bases = [_base(part, shape, settings) for part in settings.base.split("+")]
+    base = bases[0] if len(bases) == 1 else Together(bases)
+    parts: list[tuple[FeatureMap, float]] = []
+    if settings.direction > 0:
+        parts.append((Unit(base.dims), settings.direction))
+    if settings.direction < 1:
+        fourier = fourier_features(
+            base.dims,
+            frequencies=settings.frequencies,
+            bandwidths=settings.bandwidths,
+            stream=streams.torch("frequencies", round_),
+            device=device,
+        )
+        parts.append((fourier, 1 - settings.direction))
+    return Composed(base, Combined([part for part, _ in parts], weights=[weight for _, weight in parts]))
+
+
+def _base(kind: str, shape: tuple[int, int, int], settings: ImageFeatures) -> Transform:
+    if kind == "pixels":
+        return Pixels(shape)
+    scattered = LumaScattering if kind == "luma" else Scattering
+    return scattered(shape, scales=settings.scales, orientations=settings.orientations)

@@ -1,0 +1,78 @@
+"""Batch normalisation whose scale and shift depend on the class, and the ReLU after it.
+
+With mean and deviation of each channel over the batch, a record of class c becomes relu(scale_c (x - mean) / deviation +
+shift_c). On a GPU with Triton it is computed by kernels of our own (`gpate.generators.norm_kernels`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpate.torch_utils import has_triton
+
+
+class ClassNorm(nn.Module):
+    """Normalises by batch, scales and shifts by class, rectifies.
+
+    Args:
+        maps: channels.
+        classes: how many.
+    """
+
+    def __init__(self, maps: int, classes: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(maps, affine=False)
+        self.scale = nn.Parameter(torch.ones(classes, maps))
+        self.shift = nn.Parameter(torch.zeros(classes, maps))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """[m, maps, h, w], one-hot [m, classes] -> [m, maps, h, w]."""
+        if self.training and x.is_cuda and has_triton():
+            return self._fused(x.contiguous(memory_format=torch.channels_last), y.argmax(1))
+        normed: Tensor = self.norm(x)
+        return torch.addcmul((y @ self.shift)[:, :, None, None], normed, (y @ self.scale)[:, :, None, None]).relu()
+
+    def _fused(self, x: Tensor, labels: Tensor) -> Tensor:
+        norm = self.norm
+        with torch.no_grad():
+            mean, inverse = torch.batch_norm_stats(x, norm.eps)
+            count = x.numel() // x.shape[1]
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            assert norm.momentum is not None
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_((inverse.pow(-2) - norm.eps) * (count / (count - 1)), norm.momentum)
+        out: Tensor = FusedNorm.apply(x, self.scale, self.shift, labels, mean, inverse)
+        return out
+
+
+class FusedNorm(torch.autograd.Function):
+    """The kernels, differentiable: mean and inverse deviation are those of x, and move with it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, labels: Tensor, mean: Tensor, inverse: Tensor
+    ) -> Tensor:
+        """relu(scale (x - mean) inverse + shift)."""
+        ctx.save_for_backward(x, scale, shift, labels, mean, inverse)
+        out: Tensor = _kernels().forward(x, scale, shift, labels, mean, inverse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Of x, scale and shift."""
+        (gradient,) = gradients
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        return (*_kernels().backward(gradient, *ctx.saved_tensors), None, None, None)
+
+
+@cache
+def _kernels() -> ModuleType:
+    from gpate.generators import norm_kernels as kernels_gpu
+
+    return kernels_gpu

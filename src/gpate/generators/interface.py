@@ -1,0 +1,54 @@
+"""One interface for all generators: a spec of public numbers, a module of weights, and `draw`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpate.generators.mixture import Mixture, MixtureSpec
+from gpate.generators.networks import GeneratorSpec, build_network
+
+Spec = GeneratorSpec | MixtureSpec
+
+
+def build_generator(spec: Spec) -> nn.Module:
+    """The generator for a spec, with weights yet to be given."""
+    return Mixture(spec) if isinstance(spec, MixtureSpec) else build_network(spec)
+
+
+@torch.no_grad()
+def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generator) -> Tensor:
+    """Encoded records, one for each label, [m, width]."""
+    if isinstance(generator, Mixture):
+        return generator.draw(labels, stream)
+    assert isinstance(spec, GeneratorSpec)
+    device = next(generator.parameters()).device
+    records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
+    return records.cpu()
+
+
+def spec_to_json(spec: Spec) -> dict[str, Any]:
+    """Plain data; a mixture's says so, a network's `kind` is that of its records."""
+    return {"kind": "mixture", **spec.to_json()} if isinstance(spec, MixtureSpec) else spec.to_json()
+
+
+def spec_from_json(data: Mapping[str, Any]) -> Spec:
+    """The inverse of `spec_to_json`.
+
+    Raises:
+        KeyError: a field is missing or unknown.
+        TypeError, ValueError: a field is not what it should be.
+    """
+    mixture = data["kind"] == "mixture"
+    known: type[Any] = MixtureSpec if mixture else GeneratorSpec
+    given = {name: value for name, value in data.items() if not (mixture and name == "kind")}
+    names = {f.name for f in fields(known)}
+    needed = {f.name for f in fields(known) if f.default is MISSING}
+    if not needed <= set(given) <= names:
+        raise KeyError("kind")
+    spec: Spec = known(**given)
+    return spec

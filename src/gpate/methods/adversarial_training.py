@@ -1,0 +1,202 @@
+"""One loop for every adversarial method; they differ in who plays against the student.
+
+    for each iteration
+        Phase I    the student makes fakes, with statistics frozen so that the private phase leaves no trace in it
+        Phase II   the adversary reads private records, and releases through the gate how m records that the student
+                   proposes should change
+        Phase III  the student takes one step towards what it proposed plus the released change
+
+With teachers that vote it is G-PATE, the paper's Algorithm 1 (`gpate.methods.pate.votes`); with a discriminator trained by
+DP-SGD it is DP-GAN, with a student discriminator PATE-GAN, with discriminators drawn in secret GS-WGAN.
+
+Which event pays for what is the adversary's to say. Nothing else that has seen a record leaves this loop: its progress
+shows iteration numbers, released answers and the ledger's spend.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import ALONE, Gate, Ranks, Released
+from gpate.errors import BudgetExceeded
+from gpate.generators import Student
+from gpate.run.checkpoints import Checkpoints
+from gpate.run.folder import Answers, RunFolder, RunFolderError
+from gpate.run.progress import Interrupted, Progress
+from gpate.streams import Streams
+
+_MEASURING = 0.05
+"""At most this share of the time goes into computing the spend for display: sampled events take long to compose."""
+
+
+_OFTEN = 20.0
+"""Seconds between checkpoints where answers are too large for the journal."""
+
+
+class Turn(NamedTuple):
+    """What one iteration's Phase II gives.
+
+    Attributes:
+        proposed: the student's records [m, dims], with their graph.
+        change: how each should change.
+        answered: share of the questions that were answered.
+    """
+
+    proposed: Tensor
+    change: Released[Tensor]
+    answered: float = 1.0
+
+
+class Adversary(ABC):
+    """Who plays against the student. Holds private records, and whatever has seen them."""
+
+    @abstractmethod
+    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+        """Phase I and II of iteration t. Every release goes through `answers`, so that it is paid for once.
+
+        Raises:
+            BudgetExceeded: the run is over.
+        """
+
+    def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
+        """What comes before the first iteration. It releases nothing, and leaves the student as it is.
+
+        Args:
+            student: as it will begin.
+            stop: asked now and then; if True, raise `Interrupted` so that it can be gone on with.
+        """
+        _ = student, stop
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything, for a checkpoint in private/."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+
+
+def train_student(
+    adversary: Adversary,
+    *,
+    student: Student,
+    gate: Gate,
+    folder: RunFolder,
+    streams: Streams,
+    iterations: int | None = None,
+    checkpoint_seconds: float = 300.0,
+    ranks: Ranks = ALONE,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Student:
+    """Trains the student until the iterations are done or the budget is spent, and returns it, finished.
+
+    Args:
+        adversary: who plays against it.
+        student: new, or already trained in another way.
+        gate: pays; its spend is shown.
+        folder: keeps answers and checkpoints for a resumed run.
+        streams: of all randomness but the noise.
+        iterations: at most this many; None until the budget is spent.
+        checkpoint_seconds: how often the private state is written.
+        ranks: each trains the same student on the same answers, and has its own part of the adversary.
+        on_progress: called after each iteration with numbers that may be shown.
+        stop: asked after each iteration; True stops the run so that it can be resumed.
+    """
+    checkpoints = Checkpoints(folder, ranks)
+    start, used, state = checkpoints.last()
+    if state:
+        adversary.load_state(state)
+        student.load_state(state)
+    else:
+        adversary.prepare(student, lambda: ranks.share(stop))
+    answers = Answers(gate, folder, used=used, ranks=ranks)
+    spend = _Spend(gate)
+    last_saved = began = time.monotonic()
+    done = start
+    for t in _numbers(start, iterations):
+        try:
+            turn = adversary.turn(t, student, answers)
+        except BudgetExceeded as spent:
+            if done == 0 and not student.finished:
+                raise RunFolderError(
+                    f"The budget of {folder.path} is spent, and its student has learnt nothing: what was paid for was lost when the run "
+                    "was stopped. Fix: a new run; on the same records it adds to what was spent."
+                ) from spent
+            break
+        student.learn(turn.proposed, turn.change)
+        done = t + 1
+        progress = Progress(
+            iteration=done,
+            spend=spend.now(last=done == iterations),
+            epsilon=gate.budget.epsilon,
+            answered=turn.answered,
+            seconds=time.monotonic() - began,
+            fraction=_fraction(gate, done, iterations),
+            replayed=answers.replayed,
+        )
+        on_progress(progress)
+        due = checkpoint_seconds if answers.all_kept else min(checkpoint_seconds, _OFTEN)
+        full = folder.journal_is_large or time.monotonic() - last_saved > due
+        stopping, saving = ranks.share(lambda: _noted(folder, progress, (stop(), full)))  # noqa: B023 - called at once
+        if stopping or saving:
+            checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
+            last_saved = time.monotonic()
+        if stopping:
+            raise Interrupted(
+                f"Stopped after iteration {done}. Fix: `gpate fit --resume {folder.path}` goes on from here."
+            )
+    if ranks.share(lambda: not answers.all_kept):  # once the ledger is sealed nothing can be asked again
+        checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
+    student.finish(streams.torch("statistics"))
+    return student
+
+
+def _noted(folder: RunFolder, progress: Progress, then: tuple[bool, bool]) -> tuple[bool, bool]:
+    """Writes down what was seen; on rank 0, which tells the others if it cannot."""
+    folder.note(
+        {
+            "iteration": progress.iteration,
+            "spend": progress.spend if np.isfinite(progress.spend) else None,
+            "answered": progress.answered,
+            "seconds": progress.seconds,
+        }
+    )
+    return then
+
+
+def _numbers(start: int, stop: int | None) -> Iterator[int]:
+    return count(start) if stop is None else iter(range(start, stop))
+
+
+class _Spend:
+    """The gate's spend for display, computed again when that is a small share of the time gone by."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._asked, self._took, self._shown = -np.inf, 0.0, 0.0
+
+    def now(self, *, last: bool) -> float:
+        began = time.monotonic()
+        if last or self._took < _MEASURING * (began - self._asked):
+            self._shown = self._gate.spend
+            self._asked = time.monotonic()
+            self._took = self._asked - began
+        return self._shown
+
+
+def _fraction(gate: Gate, iteration: int, most: int | None) -> float:
+    """How much of the run is behind us: of the budget, or of the iterations, whichever ends first."""
+    by_count = iteration / most if most else 0.0
+    if not np.isfinite(gate.budget.epsilon):
+        return by_count
+    spent = sum(n * event.mu**2 for event, n in gate.ledger.tally.items() if event.mu is not None)
+    return max(by_count, min(1.0, spent / mu_for(gate.budget.epsilon, delta=gate.budget.delta) ** 2))

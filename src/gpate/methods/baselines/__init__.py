@@ -1,0 +1,1 @@
+"""Other authors' systems, under the same accounting."""

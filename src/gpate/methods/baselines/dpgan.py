@@ -1,0 +1,270 @@
+"""DP-GAN: a discriminator trained by DP-SGD, and a generator against it (Xie et al. 2018).
+
+    for each iteration
+        n times   each record is drawn with probability q; the gradients of the discriminator's loss on those, each scaled down to
+                  `clip`, are summed and noised; the discriminator takes a step
+        once      the student takes a step against the discriminator
+
+**Which event pays for what.** The class counts are one Laplace event; each step of the discriminator is one Poisson-sampled
+Gaussian event of sensitivity `clip`. The discriminator is then public, and the student's step post-processing. Gradients on
+the student's own records have seen no private record: they are scaled down to the same length and weighted like as many
+records, so that neither side outweighs the other, and get no noise. Sums are divided by the expected number of records,
+never by that of a sample, which is secret.
+
+With `projected_dims` it is the paper's ablation "DP-GAN with gradient discretisation and random projection": a record's gradient
+is projected on k random directions, each coordinate clipped to clip / sqrt(k) and rounded to the midpoint of one of `bins` bins
+(so its length is at most `clip` as before), and the noised sum is projected back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import PoissonSampledGaussian
+from gpate.boundary import Ballots, Gate, Records, Released, SampledSum, Sensitive
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.generators import GeneratorSpec, Student
+from gpate.methods.adversarial_training import Adversary, Turn
+from gpate.methods.baselines.critic import Critic
+from gpate.methods.baselines.shared import Adversarial, loudness_for, planned, sampled_accountant
+from gpate.records.secret_draws import SecretDraws
+from gpate.records.teachers.record_gradients import record_gradients
+from gpate.records.teachers.training import network_for
+from gpate.run.folder import Answers, RunFolder
+from gpate.streams import Streams
+
+_NUMBERS = 1 << 27
+"""Of records' gradients that are held at once."""
+
+_FAKES = 256
+"""Of the student's records in a step at most: they carry no noise, so more would only take time."""
+
+_LOSSES = ("wasserstein", "logistic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGAN(Adversarial):
+    """Settings of DP-GAN.
+
+    Attributes:
+        batch: expected number of records in a sample; q is this over the noisy number of records.
+        sampling_probability: q itself; None takes it from `batch`.
+        critic: the discriminator's network: `dense`, two hidden layers of 64 (the paper's appendix), or `plain`, convolutions.
+        critic_steps: of the discriminator for one of the student.
+        critic_rate: Adam's, of the discriminator. The sources are silent. Noise moves every weight by about as much a step, so at
+            1e-3 a weight within 0.1 is noise after ten thousand steps.
+        clip: longest gradient that a record may have.
+        loss: `wasserstein` or `logistic`.
+        weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
+        label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator, but never so much that
+            it is louder than the record (`loudness_for`). With weights within 0.1, a 1 beside hundreds of pixels is hardly heard;
+            much louder, and classes become one picture each.
+        projected_dims: k of the ablation; None takes gradients as they are.
+        bins: of the ablation.
+    """
+
+    batch: int = 64
+    sampling_probability: float | None = None
+    critic: str = "dense"
+    critic_steps: int = 5
+    critic_rate: float = 2e-4
+    clip: float = 1.0
+    loss: str = "wasserstein"
+    weight_limit: float | None = 0.1
+    label_loudness: float = 3.0
+    projected_dims: int | None = None
+    bins: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("batch", self.batch, 1)
+        if self.critic not in ("dense", "plain"):
+            raise InvalidValue("critic", self.critic, "'dense' or 'plain': a record's gradient must be its own")
+        require_count("critic_steps", self.critic_steps, 1)
+        require_positive("critic_rate", self.critic_rate)
+        require_positive("clip", self.clip)
+        if self.loss not in _LOSSES:
+            raise InvalidValue("loss", self.loss, f"one of {', '.join(_LOSSES)}")
+        if self.weight_limit is not None:
+            require_positive("weight_limit", self.weight_limit)
+        require_positive("label_loudness", self.label_loudness)
+        if self.projected_dims is not None:
+            require_count("projected_dims", self.projected_dims, 1)
+        require_count("bins", self.bins, 1)
+        if self.sampling_probability is not None and not 0.0 < self.sampling_probability <= 1.0:
+            raise InvalidValue("sampling_probability", self.sampling_probability, "above 0 and at most 1")
+
+    def accountant_here(self) -> str:
+        """Privacy loss distributions where they can be computed."""
+        return sampled_accountant(self.accountant)
+
+    def quick(self) -> dict[str, Any]:
+        """Fewer steps."""
+        return {**super().quick(), "critic_steps": min(2, self.critic_steps), "batch": min(64, self.batch)}
+
+    def for_records(self, records: float) -> DPGAN:
+        """With q = batch / records."""
+        if self.sampling_probability is not None:
+            return self
+        return replace(self, sampling_probability=min(1.0, self.batch / max(records, 1.0)))
+
+
+LARGE = DPGAN(
+    iterations=600,
+    samples=256,
+    learning_rate=1e-3,
+    batch=2048,
+    critic="plain",
+    critic_rate=5e-4,
+    clip=0.1,
+    loss="logistic",
+    weight_limit=None,
+    label_loudness=1.0,
+)
+"""Today's practice: large samples (Bie, Kamath and Zhang 2023), and as DPImageBench tunes it: few steps, gradients cut short."""
+
+PROJECTED = DPGAN(projected_dims=10)
+"""The paper's ablation, with its k and B for MNIST."""
+
+
+class SampledCritic(Adversary):
+    """A discriminator that learns from noised sums of gradients over secret samples.
+
+    Args:
+        features: the private records [records, dims].
+        labels: their classes [records].
+        spec: of the student.
+        settings: with q filled in.
+        gate: through which the sums go.
+        folder: keeps the plan.
+        streams: of all randomness but noise and samples.
+        key: of the secret samples.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        *,
+        spec: GeneratorSpec,
+        settings: DPGAN,
+        gate: Gate,
+        folder: RunFolder,
+        streams: Streams,
+        key: bytes,
+        device: torch.device,
+    ) -> None:
+        assert settings.sampling_probability is not None
+        self._features, self._labels = features.to(device), labels.to(device)
+        self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
+        self.q = settings.sampling_probability
+        self.wasserstein = settings.loss == "wasserstein"
+        network = network_for(spec, settings.critic, loudness=min(settings.label_loudness, loudness_for(spec.dims)))
+        self.critic = Critic(
+            network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
+        )
+        self._draws = SecretDraws(key, "sample")
+        self.release = self._mechanism(folder)
+        together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
+        self.chunk = max(1, min(together, _NUMBERS // self.critic.size))
+        self.fakes = min(settings.batch, _FAKES)
+
+    def _mechanism(self, folder: RunFolder) -> SampledSum:
+        """The noised sum, with the noise that the whole run can pay for."""
+        settings = self.settings
+        first = SampledSum(
+            sigma=settings.clip,
+            dimension=settings.projected_dims or self.critic.size,
+            l2_bound=settings.clip,
+            sampling_probability=self.q,
+        )
+        steps = settings.iterations * settings.critic_steps
+        plan = planned(self.gate, folder, replace(first.event(self.gate), count=steps))
+        assert isinstance(plan, PoissonSampledGaussian)
+        return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
+
+    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+        """The discriminator's steps, then the student's proposal."""
+        settings, streams = self.settings, self.streams
+        fakes = student.frozen(streams.torch("statistics", t, device=self.device))
+        for i in range(settings.critic_steps):
+            step = t * settings.critic_steps + i
+            noisy = answers.ask(lambda step=step: self._noisy_sum(step))  # type: ignore[misc]
+            y = student.labels(self.fakes, streams.torch("fake labels", step, device=self.device))
+            z = student.latents(self.fakes, streams.torch("fake latents", step, device=self.device))
+            made = self._vectors(fakes(z, y), y, step, real=False)
+            mean = sum(clipped(vectors, settings.clip).sum(0) for vectors in made) / self.fakes
+            real = torch.from_numpy(noisy.value).to(self.device, torch.float32) / settings.batch
+            self.critic.step(self._back((real + mean) / 2, step))
+        y = student.labels(settings.samples, streams.torch("labels", t, device=self.device))
+        proposed = student.propose(
+            student.latents(settings.samples, streams.torch("latents", t, device=self.device)), y
+        )
+        change = noisy.map(lambda _: self.critic.change(proposed.detach(), y, wasserstein=self.wasserstein))
+        return Turn(proposed, change)
+
+    def _noisy_sum(self, step: int) -> Released[NDArray[np.float32]]:
+        """The noised sum of a secret sample's gradients, [numbers in a vector]."""
+        # by payment, not by step: one sample is paid for once, whatever a crash took
+        payment = self.gate.paid(self.release.event(self.gate))
+        places = self._draws.poisson(payment, len(self._features), probability=self.q).to(self.device)
+        vectors = self._vectors(self._features[places], self._labels[places], step, real=True)
+        chunks = (Sensitive(Records(part)) for part in vectors)
+        return self.release(chunks, self.gate).map(lambda sums: sums[0].astype(np.float32))
+
+    def _vectors(self, records: Tensor, labels: Tensor, step: int, *, real: bool) -> Iterator[Tensor]:
+        """What each record gives, a chunk at a time. Chunks are filled up: a record's vector does not depend on its company."""
+        for x, y in zip(records.split(self.chunk), labels.split(self.chunk), strict=True):
+            filled = x.new_zeros(self.chunk, x.shape[1])
+            filled[: len(x)] = x
+            classes = y.new_zeros(self.chunk)
+            classes[: len(y)] = y
+            gradients = record_gradients(
+                self.critic.network,
+                self.critic.weights,
+                filled,
+                classes,
+                real=real,
+                wasserstein=self.wasserstein,
+            )
+            yield self._projected(gradients[: len(x)], step)
+
+    def _projected(self, gradients: Tensor, step: int) -> Tensor:
+        k = self.settings.projected_dims
+        if k is None:
+            return gradients
+        ballots = Ballots(clip=self.settings.clip / math.sqrt(k), bins=self.settings.bins)
+        midpoints = torch.from_numpy(ballots.midpoints()).to(gradients)
+        return midpoints[ballots.cast(gradients @ self._projection(step))]
+
+    def _back(self, vector: Tensor, step: int) -> Tensor:
+        return vector if self.settings.projected_dims is None else self._projection(step) @ vector
+
+    def _projection(self, step: int) -> Tensor:
+        """[weights, k], with entries N(0, 1/k): public."""
+        k = self.settings.projected_dims
+        assert k is not None
+        stream = self.streams.torch("projection", step, device=self.device)
+        return torch.randn(self.critic.size, k, generator=stream, device=self.device).div_(math.sqrt(k))
+
+    def state(self) -> dict[str, Tensor]:
+        """The discriminator."""
+        return self.critic.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        self.critic.load_state(state)
+
+
+def clipped(vectors: Tensor, bound: float) -> Tensor:
+    """Rows scaled down to the bound where they are longer."""
+    return vectors * (bound / vectors.norm(dim=1, keepdim=True)).clamp(max=1.0)

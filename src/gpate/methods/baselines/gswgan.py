@@ -1,0 +1,254 @@
+"""GS-WGAN: discriminators, drawn in secret, answer with their gradients on the student's records (Chen, Orekondy and Fritz 2020).
+
+    before the first iteration
+        every discriminator plays against a small generator of its own, which is then thrown away
+    for each iteration
+        now and then every discriminator takes a step: its own records against the student's fakes of the same labels
+        (Wasserstein loss with gradient penalty)
+        the student makes m records; for each of them a discriminator is drawn in secret, which gives the gradient of its score
+        there, scaled down to `clip`; noise is added; the student takes a step along it
+
+**Which event pays for what.** The class counts are one Laplace event. Each iteration is m `OneOfManyGaussian` events with
+sensitivity 2 clip, one for each record, because each has a draw of its own (`gpate.boundary.sampled` has the argument). The warm
+start releases nothing, so it costs time and no privacy.
+
+**Why a draw for each record.** In the authors' code one discriminator answers for the whole batch, while their accountant
+counts a draw for each record. What it counts is what is done here. One draw for all would need more noise, at epsilon 10 four
+times as much.
+
+**Why all discriminators learn, or none.** In the authors' code only the one that was drawn does. Its state then remembers when
+it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later iterations cannot
+be had by the usual composition. Here who learns when is public: all of them, every so many iterations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import OneOfManyGaussian
+from gpate.boundary import Gate, OneOfMany, Released
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.generators import GeneratorSpec, Student
+from gpate.methods.adversarial_training import Adversary, Turn
+from gpate.methods.baselines.shared import Adversarial, loudness_for, parts_for, planned
+from gpate.records.secret_draws import SecretDraws
+from gpate.records.teachers.ensemble import Batch
+from gpate.records.teachers.local_generators import LocalGenerators
+from gpate.records.teachers.losses import Wasserstein
+from gpate.records.teachers.training import Material, School, build_ensemble
+from gpate.run.folder import WARM_START, Answers, RunFolder
+from gpate.run.progress import Interrupted
+from gpate.streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class GSWGAN(Adversarial):
+    """Settings of GS-WGAN.
+
+    Attributes:
+        discriminators: K; None takes one for every 60 records, by their noisy number.
+        critic: their network: `plain` or `dense`.
+        critic_batch: records of each discriminator in one step.
+        critic_rate: Adam's, of the discriminators.
+        critic_every: iterations of the student between two steps of the discriminators.
+        penalty: weight of the gradient penalty.
+        warm_steps: of every discriminator before the first iteration.
+        clip: longest gradient on a record; the Wasserstein loss makes 1 the natural length.
+        label_loudness: what the label's one-hot vector is multiplied by where it enters a discriminator; None takes what makes it
+            count as much as all pixels do (`loudness_for`). With 60 records it is not learnt otherwise.
+    """
+
+    iterations: int = 10_000
+    samples: int = 64
+    discriminators: int | None = None
+    critic: str = "plain"
+    critic_batch: int = 16
+    critic_rate: float = 5e-4
+    critic_every: int = 20
+    penalty: float = 10.0
+    warm_steps: int = 300
+    clip: float = 1.0
+    label_loudness: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.discriminators is not None:
+            require_count("discriminators", self.discriminators, 2, "One alone cannot hide among others.")
+        if self.critic not in ("plain", "dense"):
+            raise InvalidValue("critic", self.critic, "'plain' or 'dense': a penalty is differentiated twice")
+        require_count("critic_batch", self.critic_batch, 1)
+        require_positive("critic_rate", self.critic_rate)
+        require_count("critic_every", self.critic_every, 1)
+        require_positive("penalty", self.penalty)
+        require_count("warm_steps", self.warm_steps)
+        require_positive("clip", self.clip)
+        if self.label_loudness is not None:
+            require_positive("label_loudness", self.label_loudness)
+
+    def accountant_here(self) -> str:
+        """Renyi: the only one that has this event."""
+        return "rdp" if self.accountant == "auto" else self.accountant
+
+    def quick(self) -> dict[str, Any]:
+        """A short warm start too, and few discriminators."""
+        few = min(self.discriminators or 50, 50)
+        return {**super().quick(), "discriminators": few, "warm_steps": min(10, self.warm_steps)}
+
+    def for_records(self, records: float) -> GSWGAN:
+        """With the number of discriminators."""
+        if self.discriminators is not None:
+            return self
+        return replace(self, discriminators=parts_for(records, each=60, most=1000))
+
+
+class SecretCritic(Adversary):
+    """Many discriminators, drawn in secret to answer.
+
+    Args:
+        material: the records, divided among the discriminators.
+        spec: of the student.
+        settings: with the number of discriminators filled in.
+        gate: through which the gradients go.
+        folder: keeps the plan, and a warm start that was stopped.
+        streams: of all randomness but noise and draws.
+        key: of the secret draws.
+        device: where to compute.
+        chunk: discriminators at a time; planned by default.
+        checkpoint_seconds: how often the warm start is written down.
+    """
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        spec: GeneratorSpec,
+        settings: GSWGAN,
+        gate: Gate,
+        folder: RunFolder,
+        streams: Streams,
+        key: bytes,
+        device: torch.device,
+        chunk: int | None = None,
+        checkpoint_seconds: float = 300.0,
+    ) -> None:
+        assert settings.discriminators is not None
+        self.spec, self.settings, self.gate, self.folder = spec, settings, gate, folder
+        self.streams, self.device, self.checkpoint_seconds = streams, device, checkpoint_seconds
+        ensemble = build_ensemble(
+            spec,
+            teachers=settings.discriminators,
+            variant=settings.critic,
+            batch=3 * settings.critic_batch,  # beside real and fake the points between, and a second derivative
+            learning_rate=settings.critic_rate,
+            streams=streams,
+            device=device,
+            loudness=settings.label_loudness or loudness_for(spec.dims),
+            chunk=chunk,
+        )
+        self.school = School(material, ensemble, batch=settings.critic_batch, streams=streams)
+        self._draws = SecretDraws(key, "discriminator")
+        self.release = self._mechanism()
+
+    def _mechanism(self) -> OneOfMany:
+        """The noised gradients, with the noise that the whole run can pay for."""
+        settings = self.settings
+        assert settings.discriminators is not None
+        first = OneOfMany(
+            parties=settings.discriminators,
+            vectors=settings.samples,
+            dimension=self.spec.dims,
+            bound=settings.clip,
+            sigma=settings.clip,
+        )
+        plan = planned(
+            self.gate, self.folder, replace(first.event(self.gate), count=settings.iterations * settings.samples)
+        )
+        assert isinstance(plan, OneOfManyGaussian)
+        return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
+
+    def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
+        """The warm start: private, and resumed where it was stopped."""
+        settings, ensemble = self.settings, self.school.ensemble
+        local = LocalGenerators(
+            ensemble,
+            dims=self.spec.dims,
+            classes=self.spec.classes,
+            latent=self.spec.latent,
+            streams=self.streams,
+            learning_rate=settings.critic_rate,
+        )
+        start = 0
+        if self.folder.has(WARM_START):
+            state, metadata = self.folder.read_tensors(WARM_START)
+            ensemble.load_state(state)
+            local.load_state(state)
+            start = int(metadata["steps"])
+        saved = time.monotonic()
+        for step in range(start, settings.warm_steps):
+            self._warm_step(step, local)
+            stopping = stop()
+            if stopping or time.monotonic() - saved > self.checkpoint_seconds:
+                metadata = {"steps": str(step + 1)}
+                self.folder.write_tensors(WARM_START, {**ensemble.state(), **local.state()}, metadata)
+                saved = time.monotonic()
+            if stopping:
+                raise Interrupted(
+                    f"Stopped in the warm start. Fix: `gpate fit --resume {self.folder.path}` goes on from here."
+                )
+
+    def _warm_step(self, step: int, local: LocalGenerators) -> None:
+        """One step of every discriminator, and one of its own generator."""
+        number = -1 - step  # of its streams: before those of the iterations
+        index, has_records = self.school.draw(number)
+        z = self._uniform("warm latents", step, *index.shape, self.spec.latent) * 2 - 1
+        labels = self.school.records(index)[1]
+
+        def minibatch(part: slice) -> Batch:
+            real, y = self.school.records(index[part])
+            with torch.no_grad():
+                return real, local(part, z[part], y), y
+
+        self.school.ensemble.train(minibatch, has_records=has_records, loss=self._loss("warm mixing", step))
+        local.train(self._uniform("warm latents", number, *index.shape, self.spec.latent) * 2 - 1, labels)
+
+    def _loss(self, name: str, step: int) -> Wasserstein:
+        shape = (self.school.ensemble.teachers, self.settings.critic_batch, 1)
+        return Wasserstein(mixing=self._uniform(name, step, *shape), weight=self.settings.penalty)
+
+    def _uniform(self, name: str, number: int, *shape: int) -> Tensor:
+        stream = self.streams.torch(name, number, device=self.device)
+        return torch.rand(shape, generator=stream, device=self.device)
+
+    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+        """Every discriminator learns, if it is time; the student proposes; for each record one of them answers."""
+        settings = self.settings
+        if t % settings.critic_every == 0:
+            self.school.learn(t, student, loss=self._loss("mixing", t))
+        y = student.labels(settings.samples, self.streams.torch("labels", t, device=self.device))
+        latents = student.latents(settings.samples, self.streams.torch("latents", t, device=self.device))
+        proposed = student.propose(latents, y)
+        noisy = answers.ask(lambda: self._noisy_slopes(proposed.detach(), y))
+        return Turn(proposed, noisy.map(torch.from_numpy))
+
+    def _noisy_slopes(self, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
+        # by payment, not by iteration: one draw is paid for once, whatever a crash took
+        payment = self.gate.paid(self.release.event(self.gate))
+        chosen = self._draws.choices(payment, self.school.ensemble.teachers, len(records))
+        slopes = self.school.ensemble.slopes_by(chosen, records, labels)
+        return self.release(slopes, self.gate).map(lambda noisy: noisy.astype(np.float32))
+
+    def state(self) -> dict[str, Tensor]:
+        """The discriminators."""
+        return self.school.ensemble.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        self.school.ensemble.load_state(state)

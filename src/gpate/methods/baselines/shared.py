@@ -1,0 +1,126 @@
+"""What the adversarial baselines share: their common settings, and noise that is planned from the budget.
+
+A baseline fixes how many releases it makes; the noise of each follows. `planned` finds the least noise for which all of
+them fit into what the gate has left, and keeps it for a resumed run.
+
+**Which budget.** The number of records, from which sampling rates are set, is itself released with noise. So the plan's
+parameters depend on an earlier answer. Unsampled Gaussians allow that (a filter, see `gpate.accounting.budget`). A plan of sampled
+releases must fit into epsilon minus all that was set aside for pure-DP releases: those are (pure, 0)-DP, the plan is
+(epsilon - pure, delta)-DP whatever they answered, and so the two together are (epsilon, delta)-DP. With privacy loss distributions nothing
+less is known. With Renyi curves a filter would do at an order that is fixed beforehand; but the best order may differ from answer
+to answer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from gpate.accounting import Budget, Event, calibrate
+from gpate.accounting.accountants import accountant_named
+from gpate.accounting.events import SampledNoise, event_from_json
+from gpate.boundary import Gate
+from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+from gpate.run.folder import RunFolder
+
+_TOLERANCE = 4e-3
+"""Relative, on the planned noise: a step of the search with privacy loss distributions can take seconds."""
+
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adversarial:
+    """Settings of every baseline that plays against a student.
+
+    Attributes:
+        iterations: of the student.
+        samples: records that the student proposes in one iteration.
+        learning_rate: Adam's, of the student.
+        latent: length of the latent vector.
+        counts_share: of epsilon, for the class counts; they say how many records there are and how labels are drawn.
+        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
+            the declared domain; 0 does not tell.
+        accountant: of the budget; `auto` takes the tightest there is here.
+    """
+
+    iterations: int = 2000
+    samples: int = 64
+    learning_rate: float = 2e-4
+    latent: int = 50
+    counts_share: float = 0.01
+    outside_share: float = 0.001
+    accountant: str = "auto"
+
+    def __post_init__(self) -> None:
+        require_count("iterations", self.iterations, 1)
+        require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
+        require_positive("learning_rate", self.learning_rate)
+        require_count("latent", self.latent, 1)
+        require_probability("counts_share", self.counts_share)
+        if self.outside_share and not 0.0 < self.outside_share < 0.5:
+            raise InvalidValue("outside_share", self.outside_share, "at least 0 and below 0.5")
+        if self.accountant != "auto":
+            accountant_named(self.accountant)
+
+    def accountant_here(self) -> str:
+        """The accountant's name: what `auto` comes to for this method's events, on this machine."""
+        return self.accountant
+
+    def quick(self) -> dict[str, Any]:
+        """Changes for a try-out."""
+        return {"iterations": min(20, self.iterations), "samples": min(16, self.samples)}
+
+    def for_records(self, records: float) -> Self:
+        """With what depends on the noisy number of records filled in."""
+        _ = records
+        return self
+
+
+def sampled_accountant(name: str) -> str:
+    """Privacy loss distributions for Poisson-sampled events where dp-accounting is installed, else Renyi."""
+    if name == "auto" and importlib.util.find_spec("dp_accounting") is None:
+        return "rdp"
+    return name
+
+
+def loudness_for(dims: int) -> float:
+    """What a label's one-hot vector is multiplied by to count as much as a record of so many numbers in [0, 1]: a third of their
+    root, about the length of an image.
+    """
+    return max(1.0, math.sqrt(dims) / 3)
+
+
+def parts_for(records: float, *, each: int, most: int) -> int:
+    """Into how many parts so many records are divided: `each` in a part, 10 parts at least."""
+    return int(min(most, max(10, round(max(records, 1.0) / each))))
+
+
+def planned(gate: Gate, folder: RunFolder, event: Event) -> Event:
+    """The event, with its count, at the least noise that fits into what is left. Paid later, an execution at a time.
+
+    Args:
+        gate: has the budget and what was spent of it.
+        folder: keeps the plan for a resumed run.
+        event: says kind, count and sensitivity; its noise is only where the search begins.
+    """
+    if not folder.has(_PLAN):
+        folder.write_json(_PLAN, least_noise(gate, event).to_json())
+    plan = event_from_json(folder.read_json(_PLAN))
+    ahead = plan.count - gate.paid(plan)
+    if ahead > 0:
+        gate.check(replace(plan, count=ahead))  # all at once, so that each is checked at no cost
+    return plan
+
+
+def least_noise(gate: Gate, event: Event) -> Event:
+    """See `planned`."""
+    budget, spent = gate.budget, gate.ledger.tally
+    decides = budget.accountant_for({**spent, event.once(): 1}).name
+    if isinstance(event, SampledNoise) or decides == "pld":
+        budget = Budget(epsilon=budget.epsilon - budget.pure, delta=budget.delta, accountant=budget.accountant)
+        spent = {paid: count for paid, count in spent.items() if paid.pure_epsilon is None}
+    (by_renyi,) = calibrate([event], replace(budget, accountant="rdp"), after=spent, tolerance=_TOLERANCE)
+    return by_renyi if decides == "rdp" else calibrate([by_renyi], budget, after=spent, tolerance=_TOLERANCE)[0]

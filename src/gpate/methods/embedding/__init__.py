@@ -1,0 +1,1 @@
+"""Images from sums of public features."""

@@ -1,0 +1,1 @@
+"""Tables from low-order tables of counts."""

@@ -1,0 +1,1 @@
+"""The paper's method: teachers vote on how the generator should change."""

@@ -1,0 +1,175 @@
+"""A keyed 64-bit hash of each record: what the partition is made from.
+
+**Guarantee.** A record's hash is a function of that record and the key, and of nothing else: not of its position, not of
+the order of the columns in the file, and not of the other records. The last is the subtle one: a column of whole
+numbers is read as floating point as soon as *another* record lacks its value, and as text as soon as another record
+holds a word. So a value is brought to bytes by itself, whatever the type of its column: `1`, `1.0`, `"1"` and `True`
+are one value, a missing value is one value however it was written, and anything else is its text.
+
+The hash is BLAKE2b with a key of 32 random bytes. Privacy does not rest on the key: the guarantee of the partition
+holds for every fixed key. The key is there so that nobody can choose records that all fall to one teacher, and it stays
+in the private half of a run, because with it anyone can tell which teacher a record would belong to.
+
+    >>> hashes = hash_rows(row_id_content(["a", "b", "a"]), key=bytes(32))
+    >>> bool(hashes[0] == hashes[2]), bool(hashes[0] == hashes[1])
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import hashlib
+import numbers
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.errors import DataUnreadable, InvalidValue
+
+KEY_BYTES = 32
+_MISSING = np.array([np.nan])
+
+Content = tuple[NDArray[np.uint8], ...] | list[bytes]
+"""What to hash: matrices of bytes with one row per record (a record's bytes are its rows, joined), or byte strings."""
+
+
+def new_key() -> bytes:
+    """A key from the operating system. Keep it in the private half of a run: resuming needs the same one."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def image_content(images: NDArray[np.uint8], labels: NDArray[np.int64] | None = None) -> Content:
+    """The bytes of each image, and of its label.
+
+    Args:
+        images: uint8 [records, height, width] or [records, height, width, channels].
+        labels: int64 [records].
+    """
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise InvalidValue(
+            "images", f"{images.ndim} axes of {images.dtype}", "uint8 [records, height, width(, channels)]"
+        )
+    pixels = np.ascontiguousarray(images).reshape(len(images), int(np.prod(images.shape[1:])))
+    if labels is None:
+        return (pixels,)
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+        raise InvalidValue("labels", f"{labels.ndim} axes of {labels.dtype}", "whole numbers, one per image")
+    return pixels, np.ascontiguousarray(labels.astype("<i8")).view(np.uint8).reshape(len(labels), 8)
+
+
+def table_content(frame: pd.DataFrame, columns: Iterable[str] | None = None) -> Content:
+    """Eight bytes for each value of each row, columns in the order of their names.
+
+    Two texts may have the same eight bytes, once in 2^64: they would be one value here, which is harmless.
+
+    Args:
+        frame: the records.
+        columns: the declared ones; others, such as a running number, take no part. All of them by default.
+    """
+    names = sorted(frame.columns if columns is None else columns, key=str)
+    if len(set(map(str, names))) != len(names) or not frame.columns.is_unique:
+        raise DataUnreadable("Two columns have the same name. Fix: give each column its own.")
+    words = np.zeros((len(frame), len(names)), dtype="<u8")
+    for place, name in enumerate(names):
+        words[:, place] = _column_words(frame[name], name)
+    return (words.view(np.uint8).reshape(len(frame), 8 * len(names)),)
+
+
+def row_id_content(row_ids: Sequence[Any] | NDArray[Any] | pd.Series) -> list[bytes]:
+    """The text of each row id; `7`, `7.0` and `"7"` are one id.
+
+    Raises:
+        DataUnreadable: an id is missing.
+    """
+    ids = pd.Series(row_ids)
+    if bool(ids.isna().any()):
+        raise DataUnreadable(
+            "A record has no row id. Fix: give every record one, or declare `row_id: null` to use its content."
+        )
+    return [_id_text(value).encode(errors="surrogatepass") for value in ids.tolist()]
+
+
+def hash_rows(content: Content, *, key: bytes) -> NDArray[np.uint64]:
+    """The keyed hash of each record: uint64 [records].
+
+    Args:
+        content: from `image_content`, `table_content` or `row_id_content`.
+        key: 16 to 64 bytes; see `new_key`.
+    """
+    if not isinstance(key, bytes) or not 16 <= len(key) <= 64:
+        raise InvalidValue("key", f"<withheld> ({type(key).__name__})", "16 to 64 random bytes", "Use new_key().")
+    if not all(isinstance(part, np.ndarray | bytes) for part in content):
+        raise InvalidValue(
+            "content", type(content).__name__, "what image_content, table_content or row_id_content made"
+        )
+    parts: Iterable[Any] = [content]
+    if isinstance(content, tuple):
+        parts = content
+        if len({len(part) for part in content}) > 1:
+            raise InvalidValue("content", "matrices of different lengths", "one row per record in each of them")
+    fresh, digests = hashlib.blake2b(digest_size=8, key=key, person=b"gpate.partition").copy, bytearray()
+    for record in zip(*parts, strict=True):
+        state = fresh()
+        for piece in record:
+            state.update(piece)
+        digests += state.digest()
+    return np.frombuffer(bytes(digests), dtype="<u8").astype(np.uint64)
+
+
+def _column_words(column: pd.Series, name: object) -> NDArray[np.uint64]:
+    kind = column.dtype
+    if pd.api.types.is_bool_dtype(kind) or (pd.api.types.is_numeric_dtype(kind) and getattr(kind, "kind", "") != "c"):
+        return _number_words(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError:
+        values = None
+    if values is None:  # raised here, so that pandas' own message, which quotes the value, is not chained to it
+        raise DataUnreadable(f"Column {name!r} holds lists or other nested values. Fix: one plain value per cell.")
+    words = [*map(_word, values), int(_number_words(_MISSING)[0])]  # a missing value has the code -1: the last one
+    spread: NDArray[np.uint64] = np.array(words, dtype=np.uint64)[codes]
+    return spread
+
+
+def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    clean = np.array(values + 0.0, dtype=np.float64)  # + 0.0 turns -0.0 into 0.0
+    clean[np.isnan(clean)] = np.nan  # one NaN instead of many
+    return clean.view(np.uint64)
+
+
+def _word(value: object) -> int:
+    """One value to eight bytes, by itself: numbers as numbers, also when they stand in a column of text."""
+    if isinstance(value, np.datetime64 | datetime.date):
+        return _hashed(pd.Timestamp(value).isoformat().encode())
+    if isinstance(value, bytes):
+        return _hashed(value)
+    number = _as_number(value if isinstance(value, numbers.Real | decimal.Decimal) else str(value))
+    return _hashed(str(value).encode(errors="surrogatepass")) if number is None else int(_number_words(number)[0])
+
+
+def _as_number(value: Any) -> NDArray[np.float64] | None:
+    """The number a value is, or that a text stands for, or None.
+
+    Python and pandas (`gpate.records.table_files`) both round a text correctly, hence to the same bits.
+    """
+    if isinstance(value, str) and value in ("True", "TRUE", "true", "False", "FALSE", "false"):
+        return np.array([float(value[0] in "Tt")])
+    try:
+        return np.array([float(value)])
+    except (ValueError, OverflowError):
+        return None
+
+
+def _hashed(value: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+
+
+def _id_text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)

@@ -1,0 +1,287 @@
+"""Synthetic records to files, a chunk at a time, so that memory does not grow with their number.
+
+| output | for | layout |
+|---|---|---|
+| `.parquet` | tables | one row group per chunk; column types from the schema alone |
+| `.csv` | tables | a header and one line per record, missing values empty, UTF-8 |
+| `.npz` | images | `images` (uint8) and, with classes, `labels` |
+| `.png` | images | one picture with all of them in a grid, one column per class if balanced |
+| folder | images | one PNG per image, in a folder per class |
+
+**Guarantee.** The output appears whole or not at all: it is written beside its place under a name of its own and moved
+there at the end; if anything goes wrong on the way it is removed, if need be by the next who writes to the same place.
+What exists is not overwritten unless asked for.
+Folders are named after classes only if the name is a plain word; any other class is `class-<number>`, so that no class
+can name a place outside the output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.atomic_files import workplace
+from gpate.errors import GpateError, InvalidValue, OutputExists, OutputFailed
+from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Integer, TableSchema
+
+FOLDER = "folder"
+FORMATS = {"table": (".parquet", ".csv"), "image": (".npz", ".png", FOLDER)}
+
+MAX_GRID = 10_000
+"""Images in one picture."""
+
+Chunks = Iterator[Any]
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_OWN_FILE = re.compile(r"[0-9]{8,}\.png")
+
+
+def format_of(path: Path, schema: TableSchema | ImageSchema) -> str:
+    """The format that a path asks for: its suffix, or a folder if it has none.
+
+    Raises:
+        InvalidValue: this kind of record cannot be written so; the message lists the formats that can.
+    """
+    suffix = path.suffix.lower() or FOLDER
+    if suffix not in (allowed := FORMATS[schema.kind]):
+        names = ", ".join("a folder (no suffix)" if name == FOLDER else name for name in allowed)
+        raise InvalidValue("output", str(path), f"one of these for {schema.kind} records: {names}")
+    return suffix
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Raises `OutputExists` if something is in the way, before any record is made."""
+    if not path.parent.is_dir():
+        raise InvalidValue("output", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
+    if not (path.exists() or path.is_symlink()):
+        return
+    if not force:
+        raise OutputExists(f"{path} exists already. Fix: choose another name, or add --force to replace it.")
+    replaceable = _own_folder(path) if path.is_dir() and not path.is_symlink() else path.is_file() or path.is_symlink()
+    if not replaceable:
+        raise OutputExists(
+            f"{path} is not something that gpate wrote, so it is not replaced. Fix: choose another name."
+        )
+
+
+def write_records(
+    path: str | os.PathLike[str],
+    chunks: Chunks,
+    *,
+    n: int,
+    schema: TableSchema | ImageSchema,
+    force: bool = False,
+    columns: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Path:
+    """Writes what `Release.sample_chunks` gives.
+
+    Args:
+        path: the file, or the folder; its suffix says the format.
+        chunks: the records.
+        n: how many there are.
+        schema: of a record.
+        force: replace what is there.
+        columns: of a picture; a square by default.
+        on_progress: called with the number of records of each chunk, once it is written.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputExists: something is in the way.
+        OutputFailed: there is no room, or another fault of the disk. Nothing is left behind.
+    """
+    path = Path(path)
+    kind = format_of(path, schema)
+    check_output(path, force=force)
+    if kind == ".png" and n > MAX_GRID:
+        raise InvalidValue("n", n, f"at most {MAX_GRID:,} for one picture", "Write .npz, or a folder.")
+    try:
+        with workplace(path) as partial:
+            content, counted = partial / "content", _counted(chunks, on_progress)
+            if kind == ".parquet":
+                _write_parquet(content, counted, schema)
+            elif kind == ".csv":
+                _write_csv(content, counted, schema)
+            elif kind == ".npz":
+                _write_npz(content, counted, n, schema)
+            elif kind == ".png":
+                _write_grid(content, counted, n, schema, columns or math.ceil(math.sqrt(max(n, 1))))
+            else:
+                _write_folder(content, counted, schema)
+            check_output(path, force=force)
+            _move(content, path, aside=partial / "replaced")
+    except GpateError:
+        raise
+    except OSError as problem:
+        raise OutputFailed(
+            f"{path} could not be written ({problem.strerror or problem}); what was begun is removed. "
+            "Fix: make room, or write elsewhere."
+        ) from problem
+    return path
+
+
+def _move(content: Path, path: Path, *, aside: Path) -> None:
+    """To its place; a folder that is there is put aside, and back if that is as far as it goes."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            os.replace(path, aside)
+        os.replace(content, path)
+    finally:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+
+
+def class_folders(classes: Sequence[Any]) -> list[str]:
+    """A name for the folder of each class: its own if that is a plain word, `class-<number>` otherwise."""
+    names = [str(name) for name in classes]
+    folded = [name.lower() for name in names]  # some file systems do not tell capitals apart
+    plain = [bool(_PLAIN_NAME.fullmatch(name)) and folded.count(name.lower()) == 1 for name in names]
+    taken = {name.lower() for name, fine in zip(names, plain, strict=True) if fine}
+    width = len(str(len(names)))
+    prefix = "class"
+    while any(name.startswith(prefix + "-") for name in taken):
+        prefix += "-x"
+    return [
+        name if fine else f"{prefix}-{i:0{width}d}" for i, (name, fine) in enumerate(zip(names, plain, strict=True))
+    ]
+
+
+def _counted(chunks: Chunks, on_progress: Callable[[int], None] | None) -> Chunks:
+    for chunk in chunks:
+        yield chunk
+        if on_progress is not None:
+            on_progress(len(chunk[0]) if isinstance(chunk, tuple) else len(chunk))
+
+
+def _own_folder(path: Path) -> bool:
+    """Whether a folder holds numbered PNG files, and folders of them, and nothing else."""
+    for entry in os.scandir(path):
+        if entry.is_symlink():
+            return False
+        inside = [entry] if entry.is_file() else list(os.scandir(entry.path))
+        if not all(each.is_file(follow_symlinks=False) and _OWN_FILE.fullmatch(each.name) for each in inside):
+            return False
+    return True
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _arrow_type(column: Column, *, text: bool) -> Any:
+    """The type of a column in a file, which must not depend on the values in a chunk."""
+    import pyarrow as pa
+
+    if isinstance(column, Boolean):
+        return pa.bool_()
+    if isinstance(column, Integer):
+        return pa.int64()
+    if isinstance(column, Datetime):
+        return (pa.date32() if column.unit == "day" else pa.timestamp("s")) if text else pa.timestamp("us")
+    if isinstance(column, Categorical) and not isinstance(column.categories[0], float):
+        return pa.string() if isinstance(column.categories[0], str) else pa.int64()
+    return pa.float64()
+
+
+def _tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) -> tuple[Any, Iterator[Any]]:
+    import pyarrow as pa
+
+    assert isinstance(schema, TableSchema)
+    layout = pa.schema([(column.name, _arrow_type(column, text=text)) for column in schema.columns])
+    return layout, (pa.Table.from_pandas(frame, schema=layout, preserve_index=False) for frame in chunks)
+
+
+def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
+    import pyarrow.parquet as pq
+
+    _, tables = _tables(chunks, schema, text=False)
+    first = next(tables)  # its metadata, the same for every chunk, give pandas its own types back
+    with open(path, "wb") as file:
+        with pq.ParquetWriter(file, first.schema) as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
+        _to_disk(file)
+
+
+def _write_csv(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
+    from pyarrow import csv
+
+    layout, tables = _tables(chunks, schema, text=True)
+    with open(path, "wb") as file:
+        with csv.CSVWriter(file, layout) as writer:
+            for table in tables:
+                writer.write_table(table)
+        _to_disk(file)
+
+
+def _to_disk(file: Any) -> None:
+    """A full disk is found here at the latest, not after the file was moved to its place."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+def _write_npz(path: Path, chunks: Chunks, n: int, schema: TableSchema | ImageSchema) -> None:
+    """As numpy's savez, but streamed; the same records give the same bytes."""
+    assert isinstance(schema, ImageSchema)
+    shape = (n, schema.height, schema.width, *([schema.channels] if schema.channels > 1 else []))
+    labels: list[NDArray[Any]] = []
+    with open(path, "wb") as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            with archive.open(zipfile.ZipInfo("images.npy"), "w", force_zip64=True) as entry:
+                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(entry, header)
+                for images, classes in chunks:
+                    entry.write(np.ascontiguousarray(images).data)
+                    labels += [] if classes is None else [classes]
+            if labels:
+                with archive.open(zipfile.ZipInfo("labels.npy"), "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.concatenate(labels), allow_pickle=False)
+        _to_disk(file)
+
+
+def _write_grid(path: Path, chunks: Chunks, n: int, schema: TableSchema | ImageSchema, columns: int) -> None:
+    from PIL import Image
+
+    assert isinstance(schema, ImageSchema)
+    height, width = schema.height + 1, schema.width + 1  # one pixel between neighbours
+    rows = max(1, math.ceil(n / columns))
+    colour = (schema.channels,) if schema.channels > 1 else ()
+    canvas = np.full((rows * height - 1, columns * width - 1, *colour), 255, dtype=np.uint8)
+    at = 0
+    for images, _ in chunks:
+        for image in images:
+            top, left = at // columns * height, at % columns * width
+            canvas[top : top + schema.height, left : left + schema.width] = image
+            at += 1
+    with open(path, "wb") as file:
+        Image.fromarray(canvas).save(file, format="PNG")
+        _to_disk(file)
+
+
+def _write_folder(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
+    from PIL import Image
+
+    path.mkdir()
+    folders = dict(zip(schema.classes, class_folders(schema.classes), strict=True))
+    for name in folders.values():
+        (path / name).mkdir()
+    at = 0
+    for images, labels in chunks:
+        for i, image in enumerate(images):
+            place = path if labels is None else path / folders[labels[i].item()]
+            with open(place / f"{at:08d}.png", "wb") as file:
+                Image.fromarray(image).save(file, format="PNG")
+            at += 1

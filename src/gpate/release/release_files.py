@@ -1,0 +1,139 @@
+"""The files of a release: their names, how they are written, and how they are read without trusting them.
+
+**Writing.** A file appears whole or not at all: it is written beside its place, brought to disk, and moved there.
+
+**Reading.** A release may come from anyone. Only the five names are opened, only as plain files (no links, pipes or
+devices), each once, so that what is hashed is what is read. Nothing in them is code: JSON, YAML without tags or aliases,
+and safetensors, which holds numbers only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpate.atomic_files import PARTIAL, sync
+from gpate.errors import ReleaseCorrupt, ReleaseNotFound, ReleaseWriteFailed, SchemaError
+from gpate.safe_parsing import attempt
+from gpate.schema import ImageSchema, Schema, TableSchema
+
+LEDGER = "ledger.jsonl"
+WEIGHTS = "generator.safetensors"
+SCHEMA = "schema.yaml"
+CONFIG = "config.json"
+CERTIFICATE = "certificate.json"
+
+CERTIFIED = (LEDGER, WEIGHTS, SCHEMA, CONFIG)
+"""What a certificate vouches for."""
+
+NAMES = (*CERTIFIED, CERTIFICATE)
+"""All that a release may hold."""
+
+_MOST = {LEDGER: 2**30, WEIGHTS: 2**33, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22}
+"""Bytes that a file may have."""
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a release folder, sorted."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise ReleaseNotFound(
+            f"{folder} is not a folder. Fix: give the folder release/ of a finished run."
+        ) from problem
+
+
+def folder_problems(folder: Path) -> list[str]:
+    """What is missing, extra, or no plain file. Empty if the folder holds the five files and nothing else."""
+    found = names_in(folder)
+    problems = [f"{name} is missing" for name in NAMES if name not in found]
+    for name in found:
+        if name not in NAMES:
+            problems.append(f"{name!r} does not belong here")
+        elif not stat.S_ISREG(mode := os.lstat(folder / name).st_mode):
+            problems.append(f"{name} is a {'link' if stat.S_ISLNK(mode) else 'folder or a device'}, not a plain file")
+    return problems
+
+
+def read(folder: Path, name: str) -> bytes:
+    """The bytes of one of the five files."""
+    if name not in NAMES:
+        raise ReleaseCorrupt(f"A release has no file {name!r}.")
+    path = folder / name
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as problem:
+        names_in(folder)
+        raise ReleaseNotFound(
+            f"{folder} has no {name}: it is no release, or its run is not finished. Fix: finish the run, or fetch it again."
+        ) from problem
+    except OSError as problem:
+        raise ReleaseCorrupt(f"{path} is not a plain file that can be read: {problem.strerror}.") from problem
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ReleaseCorrupt(f"{path} is not a plain file.")
+        if facts.st_size > _MOST[name]:
+            raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {_MOST[name]:,}.")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def write(folder: Path, name: str, content: bytes) -> None:
+    """Writes one of the files, whole or not at all."""
+    assert name in NAMES
+    partial = folder / (name + PARTIAL)
+    try:
+        partial.unlink(missing_ok=True)  # of an earlier attempt that was killed
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(partial, folder / name)
+        sync(folder)
+    except OSError as problem:
+        partial.unlink(missing_ok=True)
+        raise ReleaseWriteFailed(
+            f"{folder / name} could not be written ({problem.strerror}). Fix: make room, then finish the run again."
+        ) from problem
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: mappings with texts as keys, lists, and infinity as "inf"; NaN stays and is refused."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return ("inf" if value > 0 else "-inf") if isinstance(value, float) and math.isinf(value) else value
+
+
+def to_json(data: Mapping[str, Any]) -> bytes:
+    """The one way in which a mapping is written here: equal data are equal bytes."""
+    return (json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def from_json(content: bytes, name: str) -> dict[str, Any]:
+    """The inverse of `to_json`. Anything that `to_json` would write otherwise is refused."""
+    data = attempt(lambda: json.loads(content))
+    if data is None:
+        raise ReleaseCorrupt(f"{name} is not JSON that gpate writes.")
+    if isinstance(data, dict) and attempt(lambda: to_json(data)) == content:
+        return data
+    raise ReleaseCorrupt(f"{name} is not written as gpate writes it: it was edited. Fix: fetch the release again.")
+
+
+def schema_from(content: bytes) -> TableSchema | ImageSchema:
+    """A schema from the bytes of its file."""
+    try:
+        text = content.decode("utf-8")
+        return Schema.from_text(text, source=SCHEMA)
+    except (UnicodeDecodeError, SchemaError) as problem:
+        raise ReleaseCorrupt(f"{SCHEMA} is not a schema: {problem}") from problem

@@ -1,0 +1,189 @@
+"""The part about membership inference: what was told about who was trained on, beside what the promise allows.
+
+It is read from finished evaluations (`gpate evaluate --attack`). Its figures come from real records without noise: they are in the
+page that stays inside, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import ArrayLike
+
+from gpate.accounting import LedgerContents
+from gpate.accounting.gaussian import mu_for
+from gpate.accounting.guesses import Floats, most_hits, most_hits_gaussian
+from gpate.evaluation.membership_scores import FALSE_ALARMS, Attacker, Membership
+from gpate.evaluation.results import Evaluation
+from gpate.release import Certificate
+from gpate.report import svg
+from gpate.report.formatting import counted, name, number, percent
+from gpate.report.utility_section import is_about
+
+LEAST_RATE = 1e-3
+"""Left and lower end of the picture of rare false alarms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One attacker in the table."""
+
+    name: str
+    auc: str
+    hits: list[str]
+    bound: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """All that is shown of an attack.
+
+    Attributes:
+        refuted: whether it proved more than is claimed.
+        word: the verdict in a few words.
+        said: the same in a sentence or two.
+        proved: the epsilon.
+        rates: of false alarms, as column titles.
+        rows: the attackers.
+        allowed: what the promise allows at those rates; empty if nothing is promised.
+        whole: the curve of hits over false alarms; `rare` shows its left end on scales of powers of ten.
+        facts: how it was done.
+        split_differs: whether the split seems not to be random.
+    """
+
+    refuted: bool
+    word: str
+    said: str
+    proved: str
+    rates: list[str]
+    rows: list[Row]
+    allowed: Row | None
+    whole: Markup
+    rare: Markup
+    facts: list[tuple[str, str]]
+    split_differs: bool
+
+
+def attack_of(
+    evaluations: Sequence[Evaluation], certificate: Certificate, kind: str, ledger: LedgerContents
+) -> Attack | None:
+    """What the last attack on this release showed; None if there was none."""
+    own = [
+        each.membership
+        for each in evaluations
+        if each.kind == kind and each.membership is not None and is_about(each, certificate)
+    ]
+    if not own:
+        return None
+    told = own[-1]
+    epsilon, promised = certificate.epsilon, math.isfinite(certificate.epsilon)
+    refuted = promised and told.refutes(epsilon)
+    return Attack(
+        refuted=refuted,
+        word=_word(told, refuted, promised),
+        said=_said(told, certificate, refuted, promised),
+        proved=_lower(told.bound),
+        rates=[percent(rate) for rate in FALSE_ALARMS],
+        rows=[_row(each) for each in told.attackers],
+        allowed=_allowed(certificate, ledger) if promised else None,
+        whole=_picture(told, certificate, ledger, least=None),
+        rare=_picture(told, certificate, ledger, least=LEAST_RATE),
+        facts=_facts(told),
+        split_differs=told.split_differs,
+    )
+
+
+def _word(told: Membership, refuted: bool, promised: bool) -> str:
+    if refuted:
+        return "The promise is refuted"
+    if not promised:
+        return "There is no promise to refute"
+    return "The promise stands" if told.bound else "The attack found nothing"
+
+
+def _said(told: Membership, certificate: Certificate, refuted: bool, promised: bool) -> str:
+    best = told.best
+    right = f"{best.right:,} of {best.guesses:,} guesses were right"
+    proved = f"ε is at least {_lower(told.bound)}, with confidence {percent(told.confidence)} ({right})"
+    if refuted:
+        return f"{proved}. The release claims ε = {number(certificate.epsilon)}. Do not release it: something in how it was made is broken."
+    if not told.bound:
+        return (
+            f"{right}, and a coin gets half right: that proves no ε above 0. It is no proof that a better attack would "
+            "fail; the promise is."
+        )
+    return f"{proved}." + (f" The release claims {number(certificate.epsilon)}." if promised else "")
+
+
+def _lower(bound: float) -> str:
+    """A lower bound, rounded down."""
+    return number(math.floor(100 * bound) / 100)
+
+
+def _auc(value: float) -> str:
+    return number(value, places=3)
+
+
+def _row(each: Attacker) -> Row:
+    found = {hit.false_alarms: hit for hit in each.hits}
+    hits = [
+        f"{percent(hit.share)} ({percent(hit.low)} to {percent(hit.high)})"
+        if (hit := found.get(rate)) is not None
+        else f"needs {1 / rate:,.0f} others"
+        for rate in FALSE_ALARMS
+    ]
+    return Row(
+        name=name(each.name).capitalize(),
+        auc=f"{_auc(each.auc)} ({_auc(each.auc_low)} to {_auc(each.auc_high)})",
+        hits=hits,
+        bound=_lower(each.bound),
+    )
+
+
+def _most(rates: ArrayLike, certificate: Certificate, ledger: LedgerContents) -> Floats:
+    """The most hits that the promise allows; if all noise was Gaussian, it promises more than epsilon and delta say."""
+    hits = most_hits(rates, epsilon=certificate.epsilon, delta=certificate.delta)
+    if all(entry.event.mu is not None for entry in ledger.entries):
+        mu = mu_for(certificate.epsilon, delta=certificate.delta)
+        hits = np.minimum(hits, most_hits_gaussian(rates, mu=mu))
+    return hits
+
+
+def _allowed(certificate: Certificate, ledger: LedgerContents) -> Row:
+    most = _most(FALSE_ALARMS, certificate, ledger)
+    return Row(
+        name="The promise allows, at most",
+        auc="",
+        hits=[percent(float(share)) for share in most],
+        bound=number(certificate.epsilon),
+    )
+
+
+def _picture(told: Membership, certificate: Certificate, ledger: LedgerContents, *, least: float | None) -> Markup:
+    low = least or 0.0
+    grid = np.geomspace(low, 1.0, 200) if least else np.linspace(0.0, 1.0, 401)
+    limits = []
+    if math.isfinite(certificate.epsilon):
+        hits = _most(grid, certificate, ledger)
+        limits = list(zip(grid.tolist(), hits.tolist(), strict=True))
+    others = [each.curve for each in told.attackers if each is not told.best]
+    label = f"Members found over false alarms, {told.best.name}: AUC {_auc(told.best.auc)}" + (
+        "; and the most that the promise allows." if limits else "."
+    )
+    return svg.trade_off(told.best.curve, others, limits, least=least, label=label)
+
+
+def _facts(told: Membership) -> list[tuple[str, str]]:
+    asked = f"{counted(told.members, 'training record')} and {counted(told.others, 'test record')}, by fair coins"
+    return [
+        ("Asked about", asked),
+        ("The attacker knows", f"{told.reference:,} other test records, and {told.synthetic:,} synthetic records"),
+        ("Shadow models", f"{told.shadows}, with the same recipe and ε" if told.shadows else "none"),
+        ("Distances", f"between {name(told.space)}"),
+        ("Bounds on ε", f"hold together with confidence {percent(told.confidence)}, at δ = {number(told.delta)}"),
+        ("Blind guess", f"AUC {_auc(told.blind.auc)} without any synthetic record; 0.5 if the split was random"),
+    ]

@@ -1,0 +1,247 @@
+"""Figures of a table: a histogram of each column, how columns hang together, and the strongest pairs.
+
+With real records each figure has both sides and the columns that differ most come first; without them it shows the
+synthetic side, in the order of the schema. No record is drawn by itself: all figures are shares of bins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from gpate.errors import InvalidValue
+from gpate.report import svg
+from gpate.report.axes import Axis, Floats, associations, axis_for
+from gpate.report.formatting import name, number, percent
+from gpate.schema import Categorical, Numeric, TableSchema
+from gpate.schema.column_values import Read, in_own_units, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RECORDS = 12_288
+"""Most records of either side that a figure is drawn from."""
+
+SHOWN, TOGETHER, PAIRS = 12, 20, 6
+"""Columns shown at once (the others unfold), columns in a heat map, pairs of columns."""
+
+SHIFT = 0.25
+"""Real standard deviations by which a mean may be off without a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnFigure:
+    """A column: its picture and a line about it."""
+
+    name: str
+    kind: str
+    picture: Markup
+    note: str
+    distance: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRow:
+    """A pair of columns whose association differs."""
+
+    first: str
+    second: str
+    real: str
+    synthetic: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFigures:
+    """All figures of a table."""
+
+    columns: list[ColumnFigure]
+    heats: list[tuple[str, Markup]]
+    left_out: int
+    worst: list[PairRow]
+    pairs: list[Markup]
+    unused: dict[str, list[str]]
+    constant: list[str]
+    shifted: list[str]
+    distance: float | None
+
+
+def table_figures(schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFrame | None) -> TableFigures:
+    """Draws a table.
+
+    Args:
+        schema: of both.
+        synthetic: records of the release.
+        real: real records, or None.
+
+    Raises:
+        SchemaError: the real records do not fit the schema.
+    """
+    made = _reads(schema, synthetic)
+    held = None if real is None else _reads(schema, _thinned(schema, real))
+    axes = [axis_for(column, made[i], *([] if held is None else [held[i]])) for i, column in enumerate(schema.columns)]
+    figures = [_column(axis, made[i], None if held is None else held[i]) for i, axis in enumerate(axes)]
+    distances = [figure.distance for figure in figures if figure.distance is not None]
+    unused, constant = _gaps(schema, made)
+    heats, worst, pairs, left_out = _together(schema, axes, made, held)
+    return TableFigures(
+        columns=sorted(figures, key=lambda figure: -(figure.distance or 0.0)),
+        heats=heats,
+        left_out=left_out,
+        worst=worst,
+        pairs=pairs,
+        unused=unused,
+        constant=constant,
+        shifted=[] if held is None else _shifted(schema, made, held),
+        distance=float(np.mean(distances)) if distances else None,
+    )
+
+
+def _thinned(schema: TableSchema, real: pd.DataFrame) -> pd.DataFrame:
+    missing = [column for column in schema.names if column not in real.columns]
+    if missing:
+        raise InvalidValue("real", missing[0], "a table with every column of the schema", "This one is not in it.")
+    return real if len(real) <= RECORDS else real.sample(RECORDS, random_state=0)
+
+
+def _reads(schema: TableSchema, frame: pd.DataFrame) -> list[Read]:
+    return [read(column, frame[column.name]) for column in schema.columns]
+
+
+def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
+    column = axis.column
+    synthetic, real = axis.shares(made), None if held is None else axis.shares(held)
+    distance = None if real is None else 0.5 * float(np.abs(synthetic - real).sum())
+    sides = "real and synthetic shares" if real is not None else "synthetic shares"
+    label = f"{name(column.name)}: {sides} of its values."
+    notes = []
+    if distance is not None:
+        label += f" They differ by {percent(distance)}."
+        notes.append(f"differs by {percent(distance)}")
+    if isinstance(column, Numeric) and len(x := _present(column, made)):
+        y = _present(column, held) if held is not None else x[:0]
+        notes.append(f"mean {number(float(x.mean()))}" + (f" (real {number(float(y.mean()))})" if len(y) else ""))
+    if column.missing:
+        rates = f"missing {percent(float(made.missing.mean()))}"
+        notes.append(rates + ("" if held is None else f" (real {percent(float(held.missing.mean()))})"))
+    if axis.ordered:
+        picture = svg.histogram(synthetic, real, ends=(axis.labels[0], axis.labels[-1]), label=label)
+    else:
+        picture = svg.bars(axis.labels, synthetic, real, label=label)
+    return ColumnFigure(
+        name=name(column.name), kind=column.type, picture=picture, note=", ".join(notes), distance=distance
+    )
+
+
+def _present(column: Numeric, values: Read) -> Floats:
+    return in_own_units(column, values)[~values.missing]
+
+
+def _shifted(schema: TableSchema, made: list[Read], held: list[Read]) -> list[str]:
+    """Numbers whose mean is off, by `SHIFT` and by more than so many records let it be."""
+    found = []
+    for column, synthetic, real in zip(schema.columns, made, held, strict=True):
+        if isinstance(column, Numeric):
+            x, y = _present(column, synthetic), _present(column, real)
+            if min(len(x), len(y)) > 1:
+                error = float(np.sqrt(x.var() / len(x) + y.var() / len(y)))
+                if abs(x.mean() - y.mean()) > max(SHIFT * float(y.std()), 4 * error):
+                    found.append(f"{name(column.name)} {number(float(x.mean()))}, real {number(float(y.mean()))}")
+    return found
+
+
+def _gaps(schema: TableSchema, made: list[Read]) -> tuple[dict[str, list[str]], list[str]]:
+    """Categories that never occur among synthetic records, and columns with a single value."""
+    unused, constant = {}, []
+    for column, values in zip(schema.columns, made, strict=True):
+        present = values.numbers[~values.missing]
+        if isinstance(column, Categorical):
+            seen = np.bincount(present.astype(np.int64), minlength=len(column.categories))
+            if absent := [name(c) for c, count in zip(column.categories, seen, strict=True) if not count]:
+                unused[name(column.name)] = absent
+        if len(present) and np.all(present == present[0]) and not values.missing.any():
+            constant.append(name(column.name))
+    return unused, constant
+
+
+def _together(
+    schema: TableSchema, axes: list[Axis], made: list[Read], held: list[Read] | None
+) -> tuple[list[tuple[str, Markup]], list[PairRow], list[Markup], int]:
+    chosen = _chosen(schema)
+    if len(chosen) < 2:
+        return [], [], [], 0
+    columns = [schema.columns[i] for i in chosen]
+    labels = [column.name for column in columns]
+    synthetic = associations(columns, [made[i] for i in chosen])
+    maps: dict[str, Floats] = {"synthetic": synthetic}
+    worst = []
+    if held is not None:
+        real = associations(columns, [held[i] for i in chosen])
+        maps = {"real": real, "synthetic": synthetic, "synthetic minus real": np.clip(synthetic - real, -1, 1)}
+        gaps = np.triu(np.abs(synthetic - real), 1)
+        for place in np.argsort(-gaps, axis=None, kind="stable")[:8]:
+            i, j = np.unravel_index(place, gaps.shape)
+            if gaps[i, j] >= 0.05:
+                values = (number(float(side[i, j]), places=2) for side in (real, synthetic))
+                worst.append(
+                    PairRow(first=name(labels[i]), second=name(labels[j]), real=next(values), synthetic=next(values))
+                )
+    heats = [(title, svg.heat(values, labels, label=_heat_label(title, len(labels)))) for title, values in maps.items()]
+    strongest = maps.get("real", synthetic)
+    pairs = [
+        _density(
+            [axes[chosen[i]] for i in pair],
+            [made[chosen[i]] for i in pair],
+            None if held is None else [held[chosen[i]] for i in pair],
+        )
+        for pair in _strongest(strongest)
+    ]
+    return heats, worst, pairs, len(schema.columns) - len(chosen)
+
+
+def _heat_label(title: str, count: int) -> str:
+    return f"Heat map, {title}: how {count} columns hang together, pair by pair."
+
+
+def _chosen(schema: TableSchema) -> list[int]:
+    """The first columns of the schema, and the target whatever its place: a choice that looks at no record."""
+    places = list(range(len(schema.columns)))
+    if len(places) <= TOGETHER:
+        return places
+    target = [i for i in places if schema.columns[i].name == schema.target]
+    return sorted((target + [i for i in places if i not in target])[:TOGETHER])
+
+
+def _strongest(values: Floats) -> list[tuple[int, int]]:
+    """The pairs that hang together most, no column in more than two of them."""
+    size, used = np.triu(np.abs(values), 1), np.zeros(len(values), dtype=int)
+    found: list[tuple[int, int]] = []
+    for place in np.argsort(-size, axis=None, kind="stable"):
+        i, j = (int(k) for k in np.unravel_index(place, size.shape))
+        if i < j and used[i] < 2 and used[j] < 2 and size[i, j] > 0 and len(found) < PAIRS:
+            used[[i, j]] += 1
+            found.append((i, j))
+    return found
+
+
+def _density(axes: list[Axis], made: list[Read], held: list[Read] | None) -> Markup:
+    panels = [] if held is None else [("real", _joint(axes, held))]
+    panels.append(("synthetic", _joint(axes, made)))
+    first, second = (axis.column.name for axis in axes)
+    label = f"How {' and '.join(title for title, _ in panels)} records spread over {name(first)} and {name(second)}."
+    return svg.densities(panels, across=first, up=second, label=label)
+
+
+def _joint(axes: list[Axis], reads: list[Read]) -> Floats:
+    """Shares of records in pairs of bins; ordered bins two by two."""
+    codes, sizes = [], []
+    for axis, values in zip(axes, reads, strict=True):
+        halves = 2 if axis.ordered and axis.size > 12 else 1
+        found = axis.codes(values)
+        codes.append(np.where(found < 0, -1, found // halves))
+        sizes.append(-(-axis.size // halves))
+    both = (codes[0] >= 0) & (codes[1] >= 0)
+    counts = np.bincount(codes[0][both] * sizes[1] + codes[1][both], minlength=sizes[0] * sizes[1])
+    return counts.reshape(sizes) / max(int(both.sum()), 1)

@@ -1,0 +1,42 @@
+"""Every code block of every page in docs/ is run, page by page, or says in the page why not."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks, run_blocks
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+RUN = [page for page in PAGES if any(why is None and kind != "text" for kind, _, why in blocks(page.read_text()))]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPATE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "page"
+    folder.mkdir()
+    run_blocks([(language, body) for language, body, why in blocks(page.read_text()) if why is None], folder)
+
+
+def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
+    skipped = [(page.name, why) for page in PAGES for _, _, why in blocks(page.read_text()) if why]
+    run = sum(why is None and kind != "text" for page in PAGES for kind, _, why in blocks(page.read_text()))
+    told = "\n".join(f"  {name}: {why}" for name, why in skipped)
+    warnings.warn(f"{run} blocks of docs/ are run, {len(skipped)} are not:\n{told}", stacklevel=1)
+    assert all(len(why.split()) > 2 for _, why in skipped)
+    assert {"how-to-tables.md", "how-to-images.md"} <= {page.name for page in RUN}
+    assert len(skipped) < run / 2
+    assert not any(name == "how-to-tables.md" for name, _ in skipped)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_stand_in_blocks_and_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"^(    |\t)(gpate|python|torchrun) ", outside, flags=re.MULTILINE), "indented: not run"
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert "://" in link or (page.parent / link).exists(), link

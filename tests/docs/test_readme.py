@@ -1,0 +1,42 @@
+"""The README is executed, section by section: every shell line that starts with `gpate`, every Python block.
+
+The blocks of a section run in order, in one folder that is empty at first. A YAML block is a file, named in its first line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks, commands, run_blocks
+
+README = (ROOT / "README.md").read_text()
+SECTIONS = {text.splitlines()[0]: text for text in re.split(r"^## ", README, flags=re.MULTILINE)[1:]}
+
+
+@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if blocks(text)])
+def test_section(section: str, tmp_path: Path) -> None:
+    found = blocks(SECTIONS[section])
+    assert all(why is None for _, _, why in found), "all of the README is run"
+    run_blocks([(language, body) for language, body, _ in found], tmp_path)
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w[\w-]*)", README, flags=re.MULTILINE)
+    assert targets[0] == "demo"
+    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_files_it_points_to_exist() -> None:
+    for path in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_figure_in_the_text_is_what_the_command_prints(tmp_path: Path) -> None:
+    command = next(c for _, body, _ in blocks(README) for c in commands(body) if "gnmax" in c)
+    assert "0.74158" in run_blocks([("", shlex.join(command))], tmp_path)
+    assert "0.7416" in README

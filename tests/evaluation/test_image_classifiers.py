@@ -1,0 +1,123 @@
+"""Classifiers learn, repeat, and leave the global state of randomness alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.datasets import load
+from gpate.errors import InvalidValue
+from gpate.evaluation.image_classifiers import NAMES, RECIPES, _shifted, restored, train_classifier, usual_epochs
+from gpate.evaluation.image_networks import Dropout, build
+from gpate.streams import Streams
+
+TRAIN, TEST = load("digits"), load("digits", "test")
+
+
+@pytest.mark.parametrize(("name", "bar"), [("cnn", 0.8), ("cnn-strong", 0.8), ("mlp", 0.9), ("logistic", 0.9)])
+def test_real_digits_are_learnt(name: str, bar: float) -> None:
+    epochs = {"cnn": 6, "cnn-strong": 2}.get(name, 15)
+    classifier = train_classifier(TRAIN.images[:900], TRAIN.labels[:900], classes=10, name=name, seed=0, epochs=epochs)
+    assert classifier.accuracy(TEST.images, TEST.labels) > bar
+    probabilities = classifier.probabilities(TEST.images)
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(360))
+    assert (probabilities.argmax(1).numpy() == TEST.labels).mean() == classifier.accuracy(TEST.images, TEST.labels)
+    again = classifier.network.head(classifier.features(TEST.images)).softmax(1)
+    torch.testing.assert_close(again, probabilities)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_repeats_and_global_randomness_is_neither_used_nor_moved(name: str) -> None:
+    found = []
+    for global_seed, seed in ((1, 0), (2, 0), (3, 1)):
+        torch.manual_seed(global_seed)
+        before = torch.get_rng_state()
+        classifier = train_classifier(TRAIN.images[:64], TRAIN.labels[:64], classes=10, name=name, seed=seed, epochs=1)
+        found.append(classifier.probabilities(TEST.images[:20]))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 64, 3)])
+def test_any_size_and_an_absent_class(name: str, size: tuple[int, ...]) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (12, *size), dtype=np.uint8)
+    labels = np.arange(12) % 2
+    classifier = train_classifier(images, labels, classes=3, name=name, seed=0, epochs=1)
+    assert classifier.probabilities(images).shape == (12, 3)
+    assert bool(torch.isfinite(classifier.features(images)).all())
+
+
+def test_weights_come_back() -> None:
+    classifier = train_classifier(TRAIN.images[:64], TRAIN.labels[:64], classes=10, name="cnn-strong", seed=0, epochs=1)
+    copy = restored("cnn-strong", classifier.network.state_dict(), shape=(1, 8, 8), classes=10, device="cpu")
+    assert torch.equal(copy.probabilities(TEST.images), classifier.probabilities(TEST.images))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records")
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_training_is_the_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three epochs of recorded steps end where plain ones do, but for the order of a GPU's sums. Other masks or shifts would end
+    about as far away as another seed, whose start alone is kept the same here.
+    """
+
+    def trained(epochs: int) -> torch.Tensor:
+        classifier = train_classifier(
+            TRAIN.images, TRAIN.labels, classes=10, name=name, seed=0, epochs=epochs, device="cuda"
+        )
+        return torch.cat([weight.detach().flatten() for weight in classifier.network.parameters()])
+
+    recorded, early = trained(3), trained(0)
+    monkeypatch.setattr("gpate.torch_utils._WARM_UP", 10_000)
+    plain = trained(3)
+    assert float((recorded - plain).norm()) < 0.2 * float((plain - early).norm())
+
+
+def test_dropout_keeps_the_mean_and_is_off_outside_training() -> None:
+    """2 * 10^6 draws: the share kept is within 6 standard errors of 3/4 but for one run in 10^8."""
+    drop, x = Dropout(0.25), torch.ones(2_000_000)
+    drop.generator = torch.Generator().manual_seed(0)
+    y = drop(x)
+    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert float((y > 0).double().mean()) == pytest.approx(0.75, abs=6 * (0.75 * 0.25 / 2e6) ** 0.5)
+    assert torch.equal(drop.eval()(x), x)
+
+
+def test_shifts_move_whole_images() -> None:
+    images = torch.zeros(200, 1, 28, 28, dtype=torch.uint8)
+    images[:, 0, 14, 10] = 9
+    moved = _shifted(images, torch.Generator().manual_seed(0))
+    where = moved[:, 0].nonzero()
+    assert len(where) == 200
+    assert set((where[:, 1] - 14).tolist()) == set((where[:, 2] - 10).tolist()) == {-2, -1, 0, 1, 2}
+
+
+def test_small_sets_get_more_epochs() -> None:
+    assert usual_epochs("cnn", 60_000) == RECIPES["cnn"].epochs
+    assert usual_epochs("cnn", 1_000) == 200
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="one of cnn"):
+        build("vgg", shape=(1, 8, 8), classes=2, streams=Streams(0))
+    with pytest.raises(InvalidValue, match="uint8"):
+        train_classifier(TRAIN.images / 255, TRAIN.labels, classes=10, seed=0)
+    with pytest.raises(InvalidValue, match="numbers of classes"):
+        train_classifier(TRAIN.images, TRAIN.labels, classes=9, seed=0)
+    with pytest.raises(InvalidValue, match="one for each"):
+        train_classifier(TRAIN.images, TRAIN.labels[:-1], classes=10, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (Path(os.environ.get("GPATE_DATA", "")) / "mnist.npz").is_file(), reason="needs mnist.npz")
+def test_the_papers_cnn_reaches_99_percent_on_mnist() -> None:
+    """Minutes on a CPU, seconds on a GPU."""
+    train, test = load("mnist"), load("mnist", "test")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    cnn = train_classifier(train.images, train.labels, classes=10, seed=0, epochs=4, device=device)
+    assert cnn.accuracy(test.images, test.labels) >= 0.99

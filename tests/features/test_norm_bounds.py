@@ -1,0 +1,115 @@
+"""What the gate relies on: no record's vector is longer than its map's bound, and none depends on the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpate.accounting import Budget
+from gpate.boundary import FastNoise, Gate, NoisySum
+from gpate.boundary.values import opened
+from gpate.features import FeatureMap, Learner, learn_features
+from gpate.features.image_features import ImageFeatures, image_features
+from gpate.generators import GeneratorSpec
+from gpate.methods.embedding.method import Embedding, _Release
+from gpate.records.chunks import Tensors
+from gpate.run.folder import RunFolder
+from gpate.streams import Streams
+
+SHAPE = (1, 8, 8)
+DARK = np.concatenate([np.zeros(32), np.full(32, 1e-30)])
+
+
+def learned() -> FeatureMap:
+    images = torch.rand(60, *SHAPE, generator=torch.Generator().manual_seed(0))
+    learner = Learner(epochs=1, batch=20, width=4, hidden=8, frequencies=9, networks=2)
+    return learn_features(images, torch.arange(60) % 3, 3, settings=learner, streams=Streams(0))
+
+
+MAPS: dict[str, FeatureMap] = {
+    "scattering": image_features(SHAPE, settings=ImageFeatures(base="scattering", direction=1.0), streams=Streams(0)),
+    "pixels": image_features(SHAPE, settings=ImageFeatures(base="pixels", direction=1.0), streams=Streams(0)),
+    "Fourier": image_features(SHAPE, settings=ImageFeatures(direction=0.0, frequencies=33), streams=Streams(0)),
+    "both": image_features(
+        SHAPE,
+        settings=ImageFeatures(base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
+        streams=Streams(0),
+    ),
+    "side by side": image_features(
+        SHAPE, settings=ImageFeatures(base="scattering+pixels", frequencies=33), streams=Streams(0)
+    ),
+    "learned": learned(),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+@given(record=hnp.arrays(np.float32, 64, elements=st.floats(0.0, 1.0, width=32)) | st.just(DARK.astype(np.float32)))
+@settings(max_examples=40)
+def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> None:
+    """Up to rounding; the gate cuts what is over."""
+    phi = MAPS[name]
+    vector = phi(torch.from_numpy(record).view(1, *SHAPE))
+    assert vector.shape == (1, phi.dims)
+    assert float(vector.double().norm()) <= phi.bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) -> None:
+    """To the last bit: otherwise leaving out one record would move the others too."""
+    phi, stream = MAPS[name], torch.Generator().manual_seed(0)
+    record = torch.rand(1, *SHAPE, generator=stream)
+    seen = []
+    for place in range(20):
+        chunk = torch.rand(20, *SHAPE, generator=stream)
+        chunk[place] = record
+        seen.append(phi(chunk)[place])
+    assert all(torch.equal(seen[0], other) for other in seen)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("out", [0, 7, 32, 44])
+def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out: int, tmp_path: object) -> None:
+    """Through the method's own chunks, in integers, exactly."""
+    phi, stream = MAPS[name], torch.Generator().manual_seed(0)
+    features, labels = torch.rand(45, 64, generator=stream), torch.arange(45) % 3
+    mechanism = NoisySum(sigma=3.0, dimension=phi.dims, groups=3, l2_bound=phi.bound)
+
+    def sums(kept: torch.Tensor) -> torch.Tensor:
+        spec = GeneratorSpec(kind="image", classes=3, channels=1, height=8, width=8)
+        gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5), FastNoise(seed=0))
+        folder = RunFolder(tmp_path)  # type: ignore[arg-type]
+        release = _Release(
+            Tensors(features[kept], labels[kept]), spec, Embedding(chunk=16), gate, folder, torch.device("cpu")
+        )
+        return opened(mechanism.fixed_point(release._chunks(phi)))
+
+    everyone = torch.arange(45)
+    moved = sums(everyone) - sums(everyone[everyone != out])
+    squares = sum(int(step) ** 2 for step in moved.flatten())
+    assert 0 < squares * mechanism.unit**2 <= phi.bound**2
+    assert not bool(moved[[c for c in range(3) if c != out % 3]].any())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
+    shape: tuple[int, int, int], precision: str
+) -> None:
+    phi = image_features(shape, settings=ImageFeatures(frequencies=2000), streams=Streams(0), device="cuda")
+    stream = torch.Generator(device="cuda").manual_seed(0)
+    record = torch.rand(1, *shape, generator=stream, device="cuda")
+    seen, before = [], torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        for place in (0, 1, 17, 200, 248, 249):
+            chunk = torch.rand(250, *shape, generator=stream, device="cuda")
+            chunk[place] = record
+            seen.append(phi(chunk)[place])
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert all(torch.equal(seen[0], other) for other in seen)

@@ -1,0 +1,510 @@
+"""Tables through the gate: what one record moves, what is charged, and that nothing is paid for twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpate.accounting import Budget
+from gpate.accounting.events import GaussianNoise
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive, Tables, Vectors
+from gpate.boundary.values import opened
+from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
+from gpate.generators.mixture import Mixture
+from gpate.generators.mixture_fit import Fitting
+from gpate.methods.adversarial_training import Interrupted
+from gpate.methods.marginals.method import ALIKE_COMPONENTS, RARE_PARTS, Marginals, train_by_marginals
+from gpate.methods.marginals.table_view import Scale, divided
+from gpate.run.folder import RunFolder
+from gpate.run.journal import Journal, Noisy, mu_left
+from gpate.schema import Schema, TableSchema
+from gpate.schema.codec import TableCodec
+from gpate.streams import Streams
+
+TABLES = Tables(sizes=(3, 2, 4), tables=((0,), (1,), (0, 2), (0, 1, 2)))
+BLOCKS = (
+    TABLES,
+    Distances(tables=TABLES, predictions=np.arange(TABLES.dimension)),
+    Vectors(dimension=3, l2_bound=2.5),
+)
+
+
+def grouped(codes: np.ndarray, vectors: np.ndarray, groups: np.ndarray) -> Sensitive[Grouped]:
+    own = [torch.from_numpy(rows[groups == i]) for i, rows in enumerate((codes, codes, vectors))]
+    return Sensitive(Grouped(groups=torch.from_numpy(groups), rows=tuple(own)))
+
+
+CODES = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3))
+
+
+@given(
+    codes=st.lists(CODES, min_size=8, max_size=8),
+    vectors=hnp.arrays(np.float64, (8, 3), elements=st.floats(-1e6, 1e6)),
+    groups=hnp.arrays(np.int64, 8, elements=st.integers(0, 2)),
+    sigma=st.sampled_from([0.3, 4.0, 1000.0]),
+    out=st.integers(0, 7),
+)
+def test_one_record_moves_all_blocks_together_by_at_most_one(
+    codes: list[tuple[int, ...]], vectors: np.ndarray, groups: np.ndarray, sigma: float, out: int
+) -> None:
+    """Exactly, in integers, whatever its group: the sensitivity that the event charges for."""
+    mechanism = NoisyBlocks(sigma=sigma, blocks=BLOCKS)
+    rows = np.array(codes)
+    whole = opened(mechanism.fixed_point(grouped(rows, vectors, groups)))
+    rest = grouped(np.delete(rows, out, 0), np.delete(vectors, out, 0), np.delete(groups, out))
+    moved = [int(v) for v in whole - opened(mechanism.fixed_point(rest))]
+    steps = int(1 / mechanism.unit)
+    assert sum(v * v for v in moved) <= steps * steps
+    if groups[out] < 2:  # tables use all of the bound but for the grid
+        assert sum(v * v for v in moved) * mechanism.unit**2 == pytest.approx(1.0, rel=1e-5)
+
+
+@given(codes=st.lists(CODES, min_size=1, max_size=20))
+def test_counts_and_distances_equal_the_slow_reference(codes: list[tuple[int, ...]]) -> None:
+    rows = torch.tensor(codes)
+    slow, distances = [], []
+    for table, shape in zip(TABLES.tables, TABLES.shapes, strict=True):
+        counts = np.zeros(shape, dtype=np.int64)
+        for row in codes:
+            counts[tuple(row[column] for column in table)] += 1
+        start = sum(part.size for part in slow)
+        distances.append(np.abs(counts.ravel() - np.arange(start, start + counts.size)).sum())
+        slow.append(counts)
+    assert TABLES.counts(rows).tolist() == np.concatenate([part.ravel() for part in slow]).tolist()
+    unit = 2.0**-20
+    assert BLOCKS[1].steps(rows, unit).tolist() == [int(d) * TABLES.weight(unit) for d in distances]
+
+
+def test_what_is_charged_is_one_over_sigma_and_what_is_drawn_has_the_spread_it_says() -> None:
+    """4,000 counts, 6 standard errors: false alarm below 1e-8."""
+    for noise in (ExactNoise(), FastNoise(seed=0)):
+        gate = Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), noise)
+        mechanism = NoisyBlocks(sigma=5.0, blocks=(Tables(sizes=(1000, 1000), tables=((0,), (1,), (0,), (1,))),))
+        records = Sensitive(
+            Grouped(groups=torch.zeros(1, dtype=torch.int64), rows=(torch.zeros(1, 2, dtype=torch.int64),))
+        )
+        found = np.concatenate(mechanism(records, gate).value[0])
+        found[[0, 1000, 2000, 3000]] -= 1
+        event = gate.ledger.entries[-1].event
+        assert event.mu == pytest.approx(1 / 5.0)
+        assert event.draws == 4000
+        assert mechanism.spreads[0] == pytest.approx(10.0, rel=1e-6)
+        assert abs(found.mean()) < 6 * 10.0 / 4000**0.5
+        assert abs(found.std() / 10.0 - 1) < 6 / (2 * 4000) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows"),
+    [
+        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, 0, 4], [0, 0, 0]])),
+        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, -1, 0], [0, 0, 0]])),
+        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, 0, 0]] * 3)),
+        (torch.zeros(2, dtype=torch.int64), torch.zeros(2, 3)),
+        (torch.tensor([0, 1]), torch.tensor([[0, 0, 0]] * 2)),
+    ],
+)
+def test_a_record_outside_its_tables_or_counted_twice_is_refused_and_costs_nothing(
+    gate: Gate, groups: torch.Tensor, rows: torch.Tensor
+) -> None:
+    with pytest.raises(InvalidValue):
+        NoisyBlocks(sigma=5.0, blocks=(TABLES,))(Sensitive(Grouped(groups=groups, rows=(rows,))), gate)
+    assert not gate.ledger.entries
+
+
+# --- the whole method ---------------------------------------------------------------------------------------------------
+
+QUICK = Marginals(fitting=Fitting(components=4, restarts=2, steps=30), groups=4, resolution=16, rare_components=16)
+COLUMNS: dict[str, Any] = {
+    "age": {"type": "integer", "bounds": [0, 99], "missing": True},
+    "pay": {"type": "numeric", "bounds": [0, 50]},
+    "debt": {"type": "numeric", "bounds": [-9, 9]},
+    "job": {"type": "categorical", "categories": ["cook", "clerk", "other"]},
+    "wed": {"type": "boolean"},
+}
+
+
+def people(count: int = 4800, rare: int = 0) -> tuple[TableSchema, pd.DataFrame]:
+    """A table of two classes, the second of `rare` records, or a third of all."""
+    schema = Schema.from_dict(
+        {
+            "kind": "table",
+            "target": "ill",
+            "columns": {**COLUMNS, "ill": {"type": "categorical", "categories": ["no", "yes"]}},
+        }
+    )
+    assert isinstance(schema, TableSchema)
+    rng = np.random.default_rng(0)
+    ill = np.arange(count) < (rare or count // 3)
+    age = pd.array(rng.integers(0, 99, count) // 2 + 40 * ill, dtype="Int64")
+    age[::10] = pd.NA
+    frame = pd.DataFrame(
+        {
+            "age": age,
+            "pay": rng.normal(20, 2, count) + 15 * ill,
+            "debt": rng.normal(0, 1, count),
+            "job": rng.choice(["cook", "clerk", "other"], count),
+            "wed": rng.random(count) < 0.3,
+            "ill": np.where(ill, "yes", "no"),
+        }
+    )
+    return schema, frame
+
+
+def train(
+    folder: RunFolder,
+    gate: Gate,
+    schema: TableSchema,
+    frame: pd.DataFrame,
+    settings: Marginals = QUICK,
+    **more: Callable[..., Any],
+) -> tuple[Mixture, np.ndarray]:
+    encoded = TableCodec(schema).encode(frame)
+    labels = torch.zeros(len(frame), dtype=torch.int64) if encoded.labels is None else encoded.labels
+    return train_by_marginals(
+        encoded.features, labels, schema=schema, settings=settings, gate=gate, folder=folder, streams=Streams(0), **more
+    )
+
+
+def spent(gate: Gate) -> list[float]:
+    """The mu^2 of each event."""
+    events = [entry.event for entry in gate.ledger.entries]
+    assert all(isinstance(event, GaussianNoise) for event in events)
+    return [event.mu**2 for event in events if isinstance(event, GaussianNoise)]
+
+
+@pytest.mark.parametrize(
+    ("rare", "settings", "releases"),
+    [
+        (0, QUICK, 3),
+        (200, QUICK, 5),
+        (0, Marginals(fitting=QUICK.fitting, groups=3, resolution=8, most_pairs=5), 4),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_the_parts_add_up_to_the_budget_exactly(
+    tmp_path: Path, rare: int, settings: Marginals, releases: int, epsilon: float
+) -> None:
+    """With exact noise: the sum of mu_i^2 is the whole mu^2 but for the slack, and never more."""
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), ExactNoise()) as gate:
+        train(folder, gate, *people(rare=rare), settings)
+        parts, whole = spent(gate), mu_for(epsilon, delta=1e-5) ** 2
+        assert len(parts) == releases
+        assert math.fsum(parts) <= whole
+        assert math.fsum(parts) == pytest.approx(whole, rel=1e-4)
+        assert parts[0] == pytest.approx(settings.counts_share * whole, rel=1e-3)
+        oneway = settings.crude_share if epsilon < 1 else settings.oneway_share  # so few records are crude at 0.2
+        assert parts[1] == pytest.approx(oneway * whole, rel=1e-3)
+        assert gate.spend <= epsilon
+
+
+@given(st.integers(0, 60), st.floats(0.001, 0.3), st.floats(0.001, 0.6), st.floats(0.001, 0.09))
+def test_shares_sum_to_one_whatever_the_table(columns: int, counts: float, oneway: float, selection: float) -> None:
+    shares = Marginals(counts_share=counts, oneway_share=oneway, selection_share=selection).shares(columns)
+    assert math.fsum(shares.values()) == pytest.approx(1.0, abs=1e-12)
+    assert all(share > 0 for share in shares.values())
+
+
+@given(st.integers(0, 500))
+def test_divided_pairs_are_all_pairs_at_nearly_equal_noise(count: int) -> None:
+    pairs = tuple((i, i + 1) for i in range(count))
+    parts = divided(pairs, tuple(RARE_PARTS.values()))
+    assert sum(parts, ()) == pairs
+    assert all(abs(len(part) - share * count) <= 1 for part, share in zip(parts, RARE_PARTS.values(), strict=True))
+
+
+@pytest.mark.parametrize("rare", [0, 200])
+def test_a_run_stopped_before_any_release_resumes_without_paying_twice(tmp_path: Path, rare: int) -> None:
+    schema, frame = people(rare=rare)
+    budget = Budget(epsilon=2.0, delta=1e-5)
+    folder = RunFolder.create(tmp_path / "run")
+    Gate.create(folder.ledger, budget, ExactNoise()).close()
+    releases = 5 if rare else 3
+    for done in range(releases):  # each resumed run makes one release and is stopped before the next
+        asked = iter(range(2))
+        with Gate.resume(folder.ledger, budget, ExactNoise()) as gate, pytest.raises(Interrupted):
+            train(folder, gate, schema, frame, stop=lambda asked=asked: next(asked) == 1)
+        with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
+            assert len(gate.ledger.entries) == done + 1
+    with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
+        student, _ = train(folder, gate, schema, frame)
+        assert math.fsum(spent(gate)) == pytest.approx(mu_for(2.0, delta=1e-5) ** 2, rel=1e-4)
+    with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
+        again, _ = train(folder, gate, schema, frame)
+        assert len(gate.ledger.entries) == releases
+    assert all(
+        torch.equal(a, b) for a, b in zip(student.state_dict().values(), again.state_dict().values(), strict=True)
+    )
+
+
+def test_an_answer_lost_after_it_was_paid_stays_paid(tmp_path: Path) -> None:
+    """The process dies between the ledger and the journal: the rest is planned anew, within the same budget."""
+    schema, frame = people()
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, budget, ExactNoise()) as gate:
+        train(folder, gate, schema, frame, Marginals(fitting=QUICK.fitting, groups=4))
+    lost = RunFolder.create(tmp_path / "lost")
+    asked = iter(range(100))
+    with Gate.create(lost.ledger, budget, ExactNoise()) as gate:
+        with pytest.raises(Interrupted):
+            train(lost, gate, schema, frame, stop=lambda: next(asked) >= 2)
+        (lost.private / "release-one-way-tables.json").unlink()
+        train(lost, gate, schema, frame)
+        assert len(gate.ledger.entries) == 4
+        assert gate.spend <= 1.0
+    (lost.private / "release-two-way-tables.json").unlink()
+    with Gate.resume(lost.ledger, budget, ExactNoise()) as gate, pytest.raises(BudgetExceeded):
+        train(lost, gate, schema, frame)
+
+
+def test_answers_of_another_ledger_are_not_recalled(tmp_path: Path) -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    blocks = (Tables(sizes=(2,), tables=((0,),)),)
+    records = Sensitive(Grouped(groups=torch.zeros(2, dtype=torch.int64), rows=(torch.tensor([[0], [1]]),)))
+    folder = RunFolder.create(tmp_path / "run")
+    journal = Journal(Gate.in_memory(budget), folder, {"first": 0.5, "second": 0.5})
+    journal.ask("first", lambda _: blocks, lambda _: records)
+    with pytest.raises(LedgerMismatch):
+        Journal(Gate.in_memory(budget), folder, {"first": 1.0}).ask("first", lambda _: blocks, lambda _: records)
+
+
+def test_mu_left_is_what_the_gate_allows() -> None:
+    gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5), ExactNoise())
+    assert mu_left(gate) == pytest.approx(mu_for(1.0, delta=1e-5), rel=1e-5)
+    with pytest.raises(InvalidValue, match="epsilon"):
+        mu_left(Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5)))
+
+
+def test_the_student_resembles_the_records(tmp_path: Path) -> None:
+    """Means by class of what was generated, at a generous budget; a mixed-up column or class would be far off."""
+    schema, frame = people(6000)
+    folder = RunFolder.create(tmp_path / "run")
+    settings = Marginals(fitting=Fitting(components=8, restarts=2, steps=300), groups=6, resolution=32)
+    with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+        student, shares = train(folder, gate, schema, frame, settings)
+    assert shares == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+    labels = torch.arange(20_000) % 2
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    for ill in ("no", "yes"):
+        real, fake = frame[frame["ill"] == ill], made[made["ill"] == ill]
+        assert fake["pay"].mean() == pytest.approx(real["pay"].mean(), abs=0.5)
+        assert fake["age"].mean() == pytest.approx(real["age"].mean(), abs=2.0)
+        assert fake["wed"].mean() == pytest.approx(real["wed"].mean(), abs=0.03)
+        assert fake["age"].isna().mean() == pytest.approx(0.1, abs=0.03)
+        assert (fake["job"] == "cook").mean() == pytest.approx((real["job"] == "cook").mean(), abs=0.03)
+
+
+def test_a_rare_class_is_placed_by_its_moments(tmp_path: Path) -> None:
+    schema, frame = people(20_000, rare=300)
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=5.0, delta=1e-5), FastNoise(0)) as gate:
+        student, shares = train(folder, gate, schema, frame)
+        purposes = [entry.purpose for entry in gate.ledger.entries]
+    assert any("rare" in purpose for purpose in purposes)
+    assert shares[1] == pytest.approx(300 / 20_000, rel=0.2)
+    labels = torch.ones(4000, dtype=torch.int64)
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    assert made["pay"].mean() == pytest.approx(35.0, abs=3.0)
+    assert made["debt"].mean() == pytest.approx(0.0, abs=1.0)
+    assert made["age"].isna().mean() == pytest.approx(0.1, abs=0.06)
+
+
+def with_alikes(alike: int) -> tuple[TableSchema, pd.DataFrame]:
+    """Some of 20,000 that are not ill have the pay of the ill and less debt, but are young; nobody else has a pay above 30."""
+    schema, frame = people(20_000, rare=300)
+    own = slice(300, 299 + alike)
+    frame.loc[own, "pay"] = np.random.default_rng(1).normal(35, 2, alike)
+    frame.loc[own, "debt"] = np.random.default_rng(2).normal(-3, 0.5, alike)
+    return schema, frame
+
+
+@pytest.mark.parametrize("alike", [0, 70])
+def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) -> None:
+    schema, frame = with_alikes(alike)
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+        student, _ = train(folder, gate, schema, frame)
+        assert len(spent(gate)) == 5, "no event of their own"
+    weights = student.state_dict()["0.weights"]
+    assert float(weights.double().sum()) == pytest.approx(1.0)
+    assert float(weights[-ALIKE_COMPONENTS:].sum()) == pytest.approx(alike / 19_700 if alike else 1.0, rel=0.25)
+    labels = torch.zeros(40_000, dtype=torch.int64)
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    found = made[(made["pay"] > 29) & (made["debt"] < -1)]
+    assert len(found) == pytest.approx(40_000 * alike / 19_700, rel=0.25, abs=20)
+    if alike:
+        assert found["debt"].mean() == pytest.approx(-3, abs=0.6)
+
+
+def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path) -> None:
+    """Ten columns that say nearly the same: along their diagonal a common class is three times as wide as along each, and one in
+    twenty of it lies beyond the border. Pairs of the last part, whose tables would lack these, are as wide as those of the first.
+    """
+    rng, count, rare = np.random.default_rng(0), 20_000, 400
+    numbers = rng.normal(size=(count, 1)) * 0.95 + rng.normal(size=(count, 10)) * 0.31
+    numbers[:rare] = rng.normal(3.0, 0.5, (rare, 10))
+    columns = {f"c{i}": {"type": "numeric", "bounds": [-8, 8]} for i in range(10)}
+    frame = pd.DataFrame(numbers, columns=list(columns)).assign(ill=np.where(np.arange(count) < rare, "yes", "no"))
+    columns["ill"] = {"type": "categorical", "categories": ["no", "yes"]}
+    schema, frame = small(columns, frame, target="ill")
+    folder = RunFolder.create(tmp_path / "run")
+    settings = Marginals(fitting=Fitting(components=32, restarts=2, steps=300), groups=8, resolution=32)
+    with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+        student, _ = train(folder, gate, schema, frame, settings)
+    assert len(folder.read_json("release-two-way-tables-rare-moments.json")["tables"]) == 2
+    labels = torch.zeros(40_000, dtype=torch.int64)
+    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    first, last = (((made[a] > 1.5) & (made[b] > 1.5)).mean() for a, b in (("c0", "c1"), ("c8", "c9")))
+    assert last == pytest.approx(first, rel=0.3)
+
+
+def test_a_run_of_a_version_that_asked_otherwise_is_not_resumed(tmp_path: Path) -> None:
+    folder, budget = RunFolder.create(tmp_path / "run"), Budget(epsilon=10.0, delta=1e-5)
+    with Gate.create(folder.ledger, budget, FastNoise(0)) as gate:
+        train(folder, gate, *with_alikes(70))
+    kept = folder.read_json("release-two-way-tables-rare-moments.json")
+    assert len(kept["tables"]) == 3
+    folder.write_json("release-two-way-tables-rare-moments.json", {**kept, "tables": kept["tables"][:2]})
+    with Gate.resume(folder.ledger, budget, FastNoise(0)) as gate, pytest.raises(LedgerMismatch, match="other parts"):
+        train(folder, gate, *with_alikes(70))
+
+
+class Watched:
+    """A journal that sums without a budget, and keeps what was summed. With answers of another run it gives those."""
+
+    said: dict[str, list[Noisy]]
+    sums: dict[str, list[np.ndarray]]
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.shares: dict[str, float] = {}
+
+    def split(self, *_: Any) -> None:
+        """Shares are of no interest."""
+
+    def ask(self, name: str, blocks: Callable[..., Any], records: Callable[..., Any]) -> list[Noisy]:
+        mechanism = NoisyBlocks(sigma=0.2, blocks=blocks(0.2))
+        rows = records(0.2)
+        ends = np.cumsum([block.dimension for block in mechanism.blocks])[:-1]
+        whole = [int(v) for v in opened(mechanism.fixed_point(rows))]
+        self.sums[name] = [part / int(1 / mechanism.unit) for part in np.split(np.array(whole, dtype=object), ends)]
+        if name not in self.said:
+            answer = mechanism(rows, Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), FastNoise(0)))
+            each = enumerate(mechanism.spreads)
+            self.said[name] = [Noisy(tables=answer.map(itemgetter(i)), spread=spread) for i, spread in each]
+        return self.said[name]
+
+
+@pytest.mark.parametrize(("out", "block"), [(310, 2), (5, 1), (5000, 0)], ids=["look-alike", "rare", "common"])
+def test_whoever_is_left_out_no_release_moves_by_more_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: int, block: int
+) -> None:
+    """From class counts to moments, given what was released before: the whole way from a record to its blocks. In the last part
+    it moves one block alone.
+    """
+    schema, frame = with_alikes(70)
+    monkeypatch.setattr("gpate.methods.marginals.method.Journal", Watched)
+    monkeypatch.setattr(Watched, "said", {}, raising=False)
+    sums = []
+    for number, records in enumerate((frame, frame.drop(index=out))):
+        monkeypatch.setattr(Watched, "sums", {}, raising=False)
+        folder = RunFolder.create(tmp_path / str(number))
+        with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
+            train(folder, gate, schema, records)
+        sums.append(Watched.sums)
+    moved = {
+        name: [float(((a - b) ** 2).sum()) for a, b in zip(sums[0][name], sums[1][name], strict=True)]
+        for name in sums[0]
+    }
+    assert len(moved) == 5
+    assert all(0 < math.fsum(parts) <= 1 for parts in moved.values())
+    assert [part > 0 for part in moved["two-way tables, rare moments"]] == [i == block for i in range(3)]
+
+
+@given(
+    rows=hnp.arrays(np.float32, (7, 3), elements=st.floats(0, 1, width=32)),
+    towards=hnp.arrays(np.float64, 3, elements=st.floats(-20, 20)),
+    out=st.integers(0, 6),
+)
+def test_on_which_side_a_record_lies_does_not_depend_on_its_company(
+    rows: np.ndarray, towards: np.ndarray, out: int
+) -> None:
+    """To the last digit, or leaving one record out might move another from block to block."""
+    scale = Scale(
+        columns=(0, 1, 2),
+        slots=(0, 1, 2),
+        missing=(-1, -1, -1),
+        centre=np.array([0.3, 0.5, 0.7]),
+        spread=np.array([0.1, 0.2, 0.3]),
+    )
+    whole = scale.along(torch.from_numpy(rows), towards)
+    rest = scale.along(torch.from_numpy(np.delete(rows, out, 0)), towards)
+    alone = scale.along(torch.from_numpy(rows[out : out + 1]), towards)
+    assert np.delete(whole.numpy(), out).tolist() == rest.tolist()
+    assert whole[out].item() == alone.item()
+
+
+def small(columns: dict[str, Any], frame: pd.DataFrame, target: str | None = None) -> tuple[TableSchema, pd.DataFrame]:
+    schema = Schema.from_dict({"kind": "table", "columns": columns, **({"target": target} if target else {})})
+    assert isinstance(schema, TableSchema)
+    return schema, frame
+
+
+RNG = np.random.default_rng(0)
+CASES = {
+    "no target": small(
+        {"x": {"type": "numeric", "bounds": [0, 1]}, "b": {"type": "boolean"}},
+        pd.DataFrame({"x": RNG.random(50), "b": RNG.random(50) < 0.5}),
+    ),
+    "one column": small({"x": {"type": "numeric", "bounds": [0, 1]}}, pd.DataFrame({"x": RNG.random(50)})),
+    "one class": small(
+        {"x": {"type": "numeric", "bounds": [0, 1]}, "y": {"type": "categorical", "categories": ["a"]}},
+        pd.DataFrame({"x": RNG.random(50), "y": ["a"] * 50}),
+        "y",
+    ),
+    "a class with no records, constant columns": small(
+        {
+            "x": {"type": "numeric", "bounds": [0, 1]},
+            "c": {"type": "numeric", "bounds": [0, 1]},
+            "k": {"type": "categorical", "categories": ["only"]},
+            "y": {"type": "categorical", "categories": ["a", "b"]},
+        },
+        pd.DataFrame({"x": RNG.random(50), "c": [0.5] * 50, "k": ["only"] * 50, "y": ["a"] * 50}),
+        "y",
+    ),
+    "only the target": small({"y": {"type": "boolean"}}, pd.DataFrame({"y": RNG.random(50) < 0.5}), "y"),
+    "many categories": small(
+        {"z": {"type": "categorical", "categories": list(range(1000)), "missing": True}, "b": {"type": "boolean"}},
+        pd.DataFrame({"z": pd.array(RNG.integers(0, 1000, 500), dtype="Int64"), "b": RNG.random(500) < 0.5}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("epsilon", [0.01, 5.0])
+def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: str, epsilon: float) -> None:
+    schema, frame = CASES[name]
+    folder, warnings = RunFolder.create(tmp_path / "run"), list[str]()
+    with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), FastNoise(0)) as gate:
+        student, shares = train(folder, gate, schema, frame, on_warning=warnings.append)
+    assert shares.sum() == pytest.approx(1.0)
+    if epsilon < 1:
+        assert any("noise" in warning for warning in warnings)
+    classes = max(1, len(schema.classes))
+    labels = torch.arange(30) % classes
+    rows = student.draw(labels, torch.Generator().manual_seed(0))
+    made = TableCodec(schema).decode(rows, labels if schema.label else None)
+    assert len(made) == 30
+    assert list(made.columns) == schema.names

@@ -1,0 +1,262 @@
+"""Bins from a release of their own: what one record moves, what is charged, and what it is good for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive
+from gpate.boundary.blocks import Block
+from gpate.boundary.values import opened
+from gpate.errors import InvalidValue
+from gpate.features.table_cells import TableCells
+from gpate.generators.mixture_fit import Fitting
+from gpate.methods.adversarial_training import Interrupted
+from gpate.methods.marginals.method import Marginals
+from gpate.methods.marginals.private_bins import ROUNDS, find_bins, to_ask
+from gpate.run.folder import RunFolder
+from gpate.run.journal import Journal, Noisy
+from gpate.schema import Schema, TableSchema
+from gpate.schema.codec import TableCodec
+from tests.methods.test_marginals import spent, train
+
+WIDE = Marginals(
+    bins="quantiles", fitting=Fitting(components=8, restarts=2, steps=150), groups=6, rare_components=16, resolution=64
+)
+PLAIN = Marginals(fitting=WIDE.fitting, groups=6, rare_components=16)
+
+
+def table(columns: dict[str, Any], frame: dict[str, Any], *, target: str | None = None) -> tuple[TableSchema, Any]:
+    schema = Schema.from_dict({"kind": "table", "columns": columns, **({"target": target} if target else {})})
+    assert isinstance(schema, TableSchema)
+    return schema, pd.DataFrame(frame)
+
+
+def incomes(count: int = 6000) -> tuple[TableSchema, Any]:
+    """Incomes of two classes between 5,000 and 100,000, declared from 0 to 10^9; ages as they should be."""
+    rng = np.random.default_rng(0)
+    rich = np.arange(count) % 2 == 0
+    return table(
+        {
+            "pay": {"type": "numeric", "bounds": [0, 1e9]},
+            "age": {"type": "integer", "bounds": [0, 99]},
+            "rich": {"type": "boolean"},
+        },
+        {"pay": rng.uniform(5e3, 5e4, count) + 5e4 * rich, "age": rng.integers(0, 99, count), "rich": rich},
+        target="rich",
+    )
+
+
+class Spy(Journal):
+    """Keeps the mechanism and the records of each release."""
+
+    def __init__(self, *more: Any) -> None:
+        super().__init__(*more)
+        self.seen: list[tuple[NoisyBlocks, Callable[[float], Sensitive[Grouped]]]] = []
+
+    def ask(
+        self, name: str, blocks: Callable[[float], tuple[Block, ...]], records: Callable[[float], Sensitive[Grouped]]
+    ) -> list[Noisy]:
+        self.seen.append((NoisyBlocks(sigma=10.0, blocks=blocks(10.0)), records))
+        return super().ask(name, blocks, records)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    values=hnp.arrays(np.float64, (12, 2), elements=st.floats(-1e9, 1e9)),
+    missing=hnp.arrays(np.bool_, 12),
+    out=st.integers(0, 11),
+)
+def test_one_record_moves_the_counts_of_every_round_by_at_most_what_is_charged(
+    tmp_path_factory: pytest.TempPathFactory, values: np.ndarray, missing: np.ndarray, out: int
+) -> None:
+    """In integers: the vector of each round, with a record and without it, on the cells that the round had."""
+    missing[out - 1] = False
+    schema, frame = table(
+        {
+            "a": {"type": "numeric", "bounds": [-1e9, 1e9]},
+            "b": {"type": "integer", "bounds": [-(10**9), 10**9], "missing": True},
+        },
+        {"a": values[:, 0], "b": pd.array(np.where(missing, None, np.rint(values[:, 1])), dtype="Int64")},
+    )
+    cells = TableCells(schema, resolution=8)
+    folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run")
+    gate = Gate.in_memory(Budget(epsilon=1000.0, delta=1e-5), FastNoise(0))
+    whole = Spy(gate, folder, Marginals().shares(2, rounds=ROUNDS))
+    find_bins(whole, TableCodec(schema).encode(frame).features, cells, to_ask(schema, cells), resolution=8)
+    assert 1 <= len(whole.seen) <= ROUNDS
+    for mechanism, records in whole.seen:
+        full = opened(mechanism.fixed_point(records(10.0)))
+        kept = opened(records(10.0)).rows[0]
+        without = torch.cat([kept[:out], kept[out + 1 :]])
+        groups = torch.zeros(len(without), dtype=torch.int64)
+        less = opened(mechanism.fixed_point(Sensitive(Grouped(groups=groups, rows=(without,)))))
+        moved, steps = [int(v) for v in full - less], int(1 / mechanism.unit)
+        assert sum(v * v for v in moved) <= steps * steps
+        assert sum(v * v for v in moved) * mechanism.unit**2 == pytest.approx(1.0, rel=1e-4)
+
+
+def test_a_record_is_coded_by_itself_alone() -> None:
+    """With the cells fixed, adding a record changes no other record's cell: rounds are sums over records."""
+    schema, frame = incomes(50)
+    features = TableCodec(schema).encode(frame).features
+    cells = TableCells(schema).with_edges({0: (0.0, 1e-5, 5e-5, 9e-5)})
+    assert torch.equal(cells.codes(features)[1:], cells.codes(features[1:]))
+    assert cells.sizes[0] == 3
+    assert int(cells.codes(features)[:, 0].max()) <= 2
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_parts_add_up_to_the_budget_exactly(tmp_path: Path, epsilon: float, wide: bool) -> None:
+    schema, frame = incomes()
+    if not wide:
+        frame["pay"] = np.random.default_rng(0).uniform(0, 1e9, len(frame))
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), ExactNoise()) as gate:
+        train(folder, gate, schema, frame, WIDE)
+        parts, whole = spent(gate), mu_for(epsilon, delta=1e-5) ** 2
+        purposes = [entry.purpose for entry in gate.ledger.entries]
+    bins = [part for part, purpose in zip(parts, purposes, strict=True) if purpose.startswith("bins")]
+    if epsilon >= 1:  # it stops after one round where nothing is crowded
+        assert len(bins) == (ROUNDS if wide else 1)
+    assert bins == pytest.approx([WIDE.bins_share / ROUNDS * whole] * len(bins), rel=1e-3)
+    assert math.fsum(parts) <= whole
+    assert math.fsum(parts) == pytest.approx(whole, rel=1e-4)
+
+
+@given(st.integers(1, 60), st.integers(0, ROUNDS), st.booleans(), st.floats(0.001, 0.2))
+def test_shares_sum_to_one_with_any_number_of_rounds(columns: int, rounds: int, crude: bool, share: float) -> None:
+    shares = Marginals(bins="quantiles", bins_share=share).shares(columns, crude=crude, rounds=rounds)
+    assert math.fsum(shares.values()) == pytest.approx(1.0, abs=1e-12)
+    assert all(value > 0 for value in shares.values())
+    assert sum(name.startswith("bins") for name in shares) == rounds
+
+
+def test_a_run_stopped_before_any_release_resumes_without_paying_twice(tmp_path: Path) -> None:
+    schema, frame = incomes()
+    budget = Budget(epsilon=2.0, delta=1e-5)
+    folder = RunFolder.create(tmp_path / "run")
+    Gate.create(folder.ledger, budget, ExactNoise()).close()
+    releases = 3 + ROUNDS
+    for done in range(releases):
+        asked = iter(range(2))
+        with Gate.resume(folder.ledger, budget, ExactNoise()) as gate, pytest.raises(Interrupted):
+            train(folder, gate, schema, frame, WIDE, stop=lambda asked=asked: next(asked) == 1)
+        with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
+            assert len(gate.ledger.entries) == done + 1
+    students = []
+    for _ in range(2):
+        with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
+            students.append(train(folder, gate, schema, frame, WIDE)[0].state_dict())
+            assert len(gate.ledger.entries) == releases
+            assert math.fsum(spent(gate)) == pytest.approx(mu_for(2.0, delta=1e-5) ** 2, rel=1e-4)
+    assert all(torch.equal(a, b) for a, b in zip(*(state.values() for state in students), strict=True))
+
+
+def drawn(tmp_path: Path, schema: TableSchema, frame: Any, settings: Marginals, epsilon: float = 1.0) -> Any:
+    folder = RunFolder.create(tmp_path / f"run-{settings.bins}")
+    with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), FastNoise(0)) as gate:
+        student, _ = train(folder, gate, schema, frame, settings)
+    labels = torch.arange(6000) % max(1, len(schema.classes))
+    rows = student.draw(labels, torch.Generator().manual_seed(0))
+    return TableCodec(schema).decode(rows, labels if schema.label else None)
+
+
+def apart(real: Any, made: Any) -> float:
+    """Kolmogorov's distance."""
+    both = np.sort(np.concatenate([real, made]))
+    shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (real, made)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def test_bounds_ten_thousand_times_too_wide_cost_almost_nothing(tmp_path: Path) -> None:
+    """Before: all in one cell, so incomes are uniform over millions. After: within 0.06 of the real ones, by class."""
+    schema, frame = incomes()
+    before, after = (drawn(tmp_path, schema, frame, settings) for settings in (PLAIN, WIDE))
+    for rich in (False, True):
+        real, old, new = (made.loc[made["rich"] == rich, "pay"].to_numpy() for made in (frame, before, after))
+        assert apart(real, old) > 0.9
+        assert apart(real, new) < 0.06
+    assert after["pay"].max() < 1.3e5
+
+
+def test_a_constant_column_stays_nearly_constant(tmp_path: Path) -> None:
+    schema, frame = incomes()
+    frame["pay"] = 40_000.0
+    made = drawn(tmp_path, schema, frame, WIDE)["pay"]
+    assert (made - 40_000).abs().quantile(0.95) < 1_000  # one part in a million of the bounds
+    assert made.max() < 1e6
+
+
+def test_a_point_with_most_of_the_mass_and_the_rest_far_away(tmp_path: Path) -> None:
+    """90% at 500, the others evenly up to 10^9: both are kept, and the point is no longer a sixty-fourth of the bounds."""
+    schema, frame = incomes()
+    rng = np.random.default_rng(1)
+    frame["pay"] = np.where(rng.random(len(frame)) < 0.9, 500.0, rng.uniform(0, 1e9, len(frame)))
+    made = drawn(tmp_path, schema, frame, WIDE, epsilon=5.0)["pay"]
+    assert (made < 5_000).mean() == pytest.approx(0.9, abs=0.03)
+    assert made[made > 2e7].mean() == pytest.approx(5.1e8, rel=0.15)
+    assert apart(frame["pay"][frame["pay"] > 2e7], made[made > 2e7]) < 0.2  # 600 records, 64 noisy cells
+
+
+def test_missing_values_and_whole_numbers(tmp_path: Path) -> None:
+    """A fifth is missing; the others are 0 to 9 in bounds of ten million, and come back as whole numbers."""
+    rng = np.random.default_rng(2)
+    values = pd.array(rng.integers(0, 10, 6000), dtype="Int64")
+    values[::5] = pd.NA
+    columns = {"n": {"type": "integer", "bounds": [0, 10**7], "missing": True}, "b": {"type": "boolean"}}
+    schema, frame = table(columns, {"n": values, "b": rng.random(6000) < 0.5})
+    made = drawn(tmp_path, schema, frame, WIDE, epsilon=5.0)["n"]
+    assert made.isna().mean() == pytest.approx(0.2, abs=0.03)
+    shares = made.dropna().value_counts(normalize=True)
+    assert shares[shares.index <= 9].sum() > 0.97
+    assert shares.reindex(range(10)).to_numpy() == pytest.approx(np.full(10, 0.1), abs=0.04)
+
+
+def test_a_tiny_epsilon_ends_in_a_student(tmp_path: Path) -> None:
+    schema, frame = incomes(500)
+    made = drawn(tmp_path, schema, frame, WIDE, epsilon=0.01)
+    assert made["pay"].between(0, 1e9).all()
+
+
+def test_columns_that_the_schema_already_resolves_are_not_asked_about(tmp_path: Path) -> None:
+    """Public facts: few whole numbers, categories and flags. Without any other column there is no release of bins."""
+    schema, frame = incomes()
+    assert [column.name for column in to_ask(schema, TableCells(schema)).values()] == ["pay"]
+    schema, frame = table({"age": {"type": "integer", "bounds": [0, 99]}, "b": {"type": "boolean"}}, {})
+    assert to_ask(schema, TableCells(schema)) == {}
+    frame = pd.DataFrame({"age": np.arange(1000) % 99, "b": np.arange(1000) % 2 == 0})
+    folder = RunFolder.create(tmp_path / "run")
+    with Gate.create(folder.ledger, Budget(epsilon=1.0, delta=1e-5), FastNoise(0)) as gate:
+        train(folder, gate, schema, frame, WIDE)
+        assert not any(entry.purpose.startswith("bins") for entry in gate.ledger.entries)
+
+
+def test_a_crowded_column_is_warned_about_where_bins_are_the_schemas(tmp_path: Path) -> None:
+    for chosen, wide, words in ((PLAIN, True, ["pay"]), (PLAIN, False, []), (WIDE, True, [])):
+        schema, frame = incomes()
+        if not wide:
+            frame["pay"] = np.random.default_rng(0).uniform(0, 1e9, len(frame))
+        folder, warnings = RunFolder.create(tmp_path / f"run-{chosen.bins}-{wide}"), list[str]()
+        with Gate.create(folder.ledger, Budget(epsilon=5.0, delta=1e-5), FastNoise(0)) as gate:
+            train(folder, gate, schema, frame, chosen, on_warning=warnings.append)
+        found = [warning for warning in warnings if "declared bounds" in warning]
+        assert [name for warning in found for name in ("pay", "age") if f" {name} " in warning] == words
+
+
+def test_another_word_for_bins_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="bins"):
+        Marginals(bins="guess")

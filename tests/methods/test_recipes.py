@@ -1,0 +1,162 @@
+"""Recipes: the paper's own numbers, and what becomes of them on other data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpate.accounting import Budget
+from gpate.errors import InvalidValue
+from gpate.generators.matching import Matching
+from gpate.methods.recipes import RECIPES, check, quick, resolve, scaled
+from gpate.methods.settings import Settings
+from gpate.schema import ImageSchema, Schema, TableSchema
+
+# n, sigma_1, sigma_2, T, k, c, B, batch: appendix E of the paper; k from section 5; c and B from table 4
+PAPER = {
+    "paper-mnist-eps1": (4000, 3000.0, 1000.0, 0.5, 10, 1e-4, 5, 15),
+    "paper-mnist-eps10": (2000, 600.0, 100.0, 0.5, 10, 1e-4, 5, 30),
+    "paper-fashion-eps1": (4000, 3000.0, 1000.0, 0.5, 10, 5e-5, 10, 15),
+    "paper-fashion-eps10": (2000, 600.0, 100.0, 0.5, 10, 5e-5, 10, 30),
+    "paper-celeba-eps1": (4000, 3000.0, 1000.0, 0.5, 10, 1e-4, 10, 15),
+    "paper-celeba-eps10": (2000, 600.0, 100.0, 0.5, 10, 1e-4, 10, 30),
+    "paper-credit-eps1": (2100, 1500.0, 600.0, 0.5, 5, 1e-4, 10, 32),
+}
+
+
+TABLE = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 9]}}})
+
+
+def schema_of(side: int, channels: int = 1) -> ImageSchema:
+    return ImageSchema(channels=channels, height=side, width=side, classes=("a", "b"))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_numbers(name: str) -> None:
+    m, t = RECIPES[name].mechanism, RECIPES[name].training
+    numbers = (m.teachers, m.threshold_sigma, m.vote_sigma, m.threshold, m.projected_dims, m.clip, m.bins, m.samples)
+    assert numbers == PAPER[name]
+    assert t.teacher_batch == m.samples
+    assert t.learning_rate == 1e-3
+    assert RECIPES[name].source.startswith("G-PATE appendix E")
+
+
+def test_credit_spends_a_hundredth_on_class_counts_and_images_nothing() -> None:
+    assert RECIPES["paper-credit-eps1"].mechanism.counts_epsilon == 0.01
+    assert RECIPES["paper-mnist-eps1"].mechanism.counts_epsilon == 0.0
+
+
+@pytest.mark.parametrize(
+    ("dataset", "epsilon", "name"),
+    [
+        ("mnist", 1.0, "paper-mnist-eps1"),
+        ("mnist", 0.2, "paper-mnist-eps1"),
+        ("mnist", 10.0, "paper-mnist-eps10"),
+        ("fashion-mnist", 1.0, "paper-fashion-eps1"),
+        ("celeba-gender-s", 10.0, "paper-celeba-eps10"),
+        ("celeba-hair", 1.0, "paper-celeba-eps1"),
+        ("credit", 10.0, "paper-credit-eps1"),
+        ("digits", 1.0, "paper"),
+        (None, 1.0, "paper"),
+    ],
+)
+def test_paper_takes_the_recipe_of_the_data_and_epsilon(dataset: str | None, epsilon: float, name: str) -> None:
+    assert resolve("paper", schema=schema_of(28), dataset=dataset, epsilon=epsilon).recipe == name
+
+
+def test_elsewhere_class_counts_get_a_hundredth_of_epsilon() -> None:
+    assert resolve("paper", schema=schema_of(28), dataset=None, epsilon=5.0).mechanism.counts_epsilon == pytest.approx(
+        0.05
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_run_and_stored(name: str) -> None:
+    check(RECIPES[name])
+    assert Settings.from_json(json.loads(json.dumps(RECIPES[name].to_json()))) == RECIPES[name]
+
+
+def test_a_setting_that_a_file_does_not_know_has_its_own_default() -> None:
+    """Results of before `momentum` was a setting had 0.5, which is what it was when it came; today's recipe has more."""
+    told = RECIPES["default-images"].to_json()
+    assert told["embedding"]["matching"].pop("momentum") != Matching().momentum
+    read = Settings.from_json(told).embedding
+    assert read.matching.momentum == Matching().momentum
+    assert read.rematching.momentum == told["embedding"]["rematching"]["momentum"]
+
+
+def test_ratios_are_scaled_to_the_number_of_records() -> None:
+    """60,000 records at epsilon 1 give the paper's own 4000, 3000 and 1000."""
+    settings, warnings = scaled(RECIPES["paper"], records=60_000, budget=Budget(epsilon=1.0, delta=1e-5), dims=784)
+    m = settings.mechanism
+    assert (m.teachers, m.threshold_sigma, m.vote_sigma) == (4000, 3000.0, 1000.0)
+    assert warnings == []
+
+
+def test_too_few_records_raise_the_noise_and_say_so() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    settings, warnings = scaled(RECIPES["paper"], records=1_500, budget=budget, dims=64)
+    m = settings.mechanism
+    assert m.teachers == 100
+    assert m.vote_sigma > 25.0
+    assert m.threshold_sigma == pytest.approx(3 * m.vote_sigma)
+    assert budget.fits(m.iteration(64)) >= 30
+    assert "mostly noise" in warnings[0]
+
+
+def test_settings_are_changed_by_name_and_read_from_text() -> None:
+    changed = RECIPES["paper-mnist-eps1"].changed(
+        {"teachers": "50", "clip": "1e-3", "projected_dims": "null", "teacher": "paper"}
+    )
+    m = changed.mechanism
+    assert (m.teachers, m.clip, m.projected_dims, changed.training.teacher) == (50, 1e-3, None, "paper")
+    assert changed.recipe == "paper-mnist-eps1, changed"
+    with pytest.raises(InvalidValue, match="'tachers'"):
+        changed.changed({"tachers": 3})
+
+
+def test_a_setting_inside_a_setting_is_named_with_a_dot() -> None:
+    settings = RECIPES["default-images"].changed({"matching.steps": "7", "first.bandwidths": "[0.1, 0.3]"})
+    assert settings.embedding.matching.steps == 7
+    assert settings.embedding.first.bandwidths == (0.1, 0.3)
+    assert settings.embedding.rematching == RECIPES["default-images"].embedding.rematching
+    for wrong in ("matching.stepps", "matching", "matching.steps.more", "teachers"):
+        with pytest.raises(InvalidValue, match=wrong):
+            settings.changed({wrong: 3})
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        (schema_of(8), "default-small-images"),
+        (schema_of(8, 3), "default-small-images"),
+        (schema_of(28), "default-images"),
+        (schema_of(32, 3), "default-colour-images"),
+        (TABLE, "default-tables"),
+    ],
+)
+def test_default_takes_what_suits_the_records(schema: ImageSchema | TableSchema, name: str) -> None:
+    assert resolve("default", schema=schema, dataset=None, epsilon=1.0).recipe == name
+    other = "default-images" if schema.kind == "table" else "default-tables"
+    with pytest.raises(InvalidValue, match=f"for a {schema.kind}"):
+        resolve(other, schema=schema, dataset=None, epsilon=1.0)
+
+
+def test_a_release_tells_the_settings_of_its_own_method_only() -> None:
+    assert set(RECIPES["default-tables"].to_json()) == {"recipe", "source", "method", "quick", "marginals", "speed"}
+    assert "embedding" not in RECIPES["paper-mnist-eps1"].to_json()
+
+
+def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
+    small = quick(RECIPES["paper-mnist-eps1"])
+    assert (small.quick, RECIPES["paper-mnist-eps1"].quick) == (True, False)
+    assert small.recipe == "paper-mnist-eps1", "nobody changed it"
+    assert small.training.iterations == 20
+    assert small.mechanism.teachers == 200
+    assert small.mechanism.vote_sigma == RECIPES["paper-mnist-eps1"].mechanism.vote_sigma
+
+
+def test_an_unknown_recipe_is_named() -> None:
+    with pytest.raises(InvalidValue, match="'best'"):
+        resolve("best", schema=schema_of(28), dataset=None, epsilon=1.0)
