@@ -131,7 +131,9 @@ def test_labels_outside_the_declared_classes_are_an_error_that_shows_none(gate: 
             NoisyCounts(classes=2, sigma=5.0)(Sensitive(labels), gate)
         assert "77" not in str(caught.value)
     with pytest.raises(InvalidValue):
-        NoisySum(sigma=5.0, dimension=1, groups=2)(Sensitive(RecordVectors(torch.ones(2, 1), torch.tensor([0, 2]))), gate)
+        NoisySum(sigma=5.0, dimension=1, groups=2)(
+            Sensitive(RecordVectors(torch.ones(2, 1), torch.tensor([0, 2]))), gate
+        )
     assert not gate.ledger.entries
 
 
