@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 
-from gpate.errors import InvalidValue, require_count
+from gpate.errors import require_count
 from gpate.records.encoding import read_records
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
@@ -76,7 +76,7 @@ class WorstCase:
             with_ = read_records(*_images(self.schema, places), replace(self.schema, row_id=None))
         else:
             with_ = read_records(_table(self.schema, places), None, replace(self.schema, row_id=None))
-        return _without(with_, len(places) - 1), with_
+        return with_.without(len(places) - 1), with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +99,7 @@ class FileCase:
         """Reads the file."""
         require_count("record", self.record)
         with_ = read_records(self.path, None, self.schema)
-        if self.record >= len(with_.records):
-            raise InvalidValue("record", self.record, "the number of a record of the file, from 0")
-        return _without(with_, self.record), with_
-
-
-def _without(records: Any, number: int) -> Any:
-    keep = np.delete(np.arange(len(records.records)), number)
-    kept = records.records.iloc[keep].reset_index(drop=True) if records.kind == "table" else records.records[keep]
-    labels = None if records.labels is None else records.labels[keep]
-    return replace(
-        records, records=kept, labels=labels, row_ids=None if records.row_ids is None else records.row_ids[keep]
-    )
+        return with_.without(self.record), with_
 
 
 def _images(schema: ImageSchema, places: list[float]) -> tuple[np.ndarray, np.ndarray | None]:

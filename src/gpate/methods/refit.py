@@ -19,8 +19,8 @@ from gpate.methods import recipes
 from gpate.methods.job import TRAIN, Fitted, Job, tell_outside_domain
 from gpate.methods.settings import Settings
 from gpate.records.encoding import read_records
+from gpate.records.raw import RawRecords
 from gpate.records.sharded import Walk
-from gpate.records.sources import PrivateRecords
 from gpate.release import Release, write_release
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema, TableSchema
@@ -28,7 +28,7 @@ from gpate.streams import Streams
 
 
 def fit_once(
-    records: PrivateRecords,
+    records: RawRecords,
     *,
     schema: TableSchema | ImageSchema,
     settings: Settings,

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gpate.datasets import DATASETS
 from gpate.errors import InvalidValue, SchemaError, shown
 from gpate.generators import GeneratorSpec
-from gpate.records.sources import PrivateRecords, from_arrays, read_source
+from gpate.records.raw import RawRecords as PrivateRecords
+from gpate.records.source import open_source, read_whole
 from gpate.schema import Boolean, Categorical, ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 
@@ -53,16 +53,7 @@ def source_of(data: Any) -> str | None:
 
 def read_records(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> PrivateRecords:
     """The private records, wherever they are."""
-    if isinstance(data, np.ndarray):
-        if not isinstance(schema, ImageSchema):
-            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
-        return from_arrays(data, labels, schema=schema)
-    records = read_source(data, schema)
-    if records.kind != schema.kind:
-        raise SchemaError(
-            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Fix: give the schema that belongs to them."
-        )
-    return records
+    return read_whole(open_source(data, labels, schema=schema))
 
 
 class Encoding(NamedTuple):

@@ -26,11 +26,13 @@ from torch import Tensor
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.methods.settings import Settings
 from gpate.records.chunks import Tensors, counted
+from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import Encoding, encode_records, read_records, spec_for
 from gpate.records.partition import Partition, teachers_of
-from gpate.records.pieces import Held, Source, open_source
-from gpate.records.sources import PrivateRecords, one_class
+from gpate.records.raw import RawRecords as PrivateRecords
+from gpate.records.source import InMemory as Held
+from gpate.records.source import Source, open_source
 from gpate.records.teachers.training import Material
 from gpate.schema import ImageSchema, TableSchema
 
@@ -176,7 +178,7 @@ class Walk:
             yield from Tensors(encoded.features, encoded.labels).chunks(size)
 
     def _pieces(self) -> Iterator[PrivateRecords]:
-        return self.source.share(size=self._size, block=self.block, ranks=self._readers)
+        return self.source.batches(size=self._size, block=self.block, ranks=self._readers)
 
     @property
     def _small(self) -> bool:
@@ -201,7 +203,7 @@ class Walk:
         own = own or slice(0, teachers)
         kept: list[tuple[Tensor, Tensor]] = []
         hashes_kept = [np.zeros(0, dtype=np.uint64)]
-        for piece in self.source.share(size=self._size):
+        for piece in self.source.batches(size=self._size):
             hashes = hash_rows(piece.content(), key=key)
             owners = teachers_of(hashes, teachers=teachers)
             mine = (owners >= own.start) & (owners < own.stop) | self.sites
@@ -241,7 +243,7 @@ def walk_through(
         sites: as of `Walk`.
     """
     if shared and labels is None and not isinstance(data, np.ndarray):
-        source = open_source(data, schema)
+        source = open_source(data, schema=schema)
         walk = Walk(source, schema, settings, ranks=ranks, sites=sites)
         if isinstance(source, Held) or ranks.size > 1 or not walk._small:
             return walk
