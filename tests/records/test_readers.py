@@ -23,7 +23,6 @@ from gpate.records.readers import CsvFile
 from gpate.records.readers.npz_file import Array
 from gpate.records.sharded import Walk
 from gpate.records.source import InMemory, Source, open_source, read_whole
-from gpate.safe_parsing import Limits
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.records.reading import read
 
@@ -176,8 +175,9 @@ def test_row_groups_that_hold_fewer_rows_than_they_say(tmp_path: Path, monkeypat
 def test_row_groups_of_fewer_rows_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("parquet", tmp_path, 10)
     about = SimpleNamespace(num_row_groups=1, row_group=lambda _: SimpleNamespace(num_rows=-1))
+    about.num_rows, about.num_columns = -1, 1
     file = SimpleNamespace(metadata=about, schema_arrow=pq.ParquetFile(path).schema_arrow)
-    monkeypatch.setattr(Limits, "open_parquet", lambda *_, **__: file)
+    monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: file)
     with pytest.raises(DataUnreadable, match="cut short"):
         open_source(path, schema=schema)
 

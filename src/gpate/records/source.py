@@ -25,7 +25,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
@@ -38,11 +38,11 @@ from gpate.records.content_hash import hash_rows
 from gpate.records.raw import RawRecords
 from gpate.records.readers import CountedSource, CsvFile, FileSource, ImageFolder, NpzFile, ParquetFile, Source
 from gpate.safe_parsing import Limits
-from gpate.schema import ImageSchema, TableSchema
+from gpate.schema import ImageSchema, Schema, TableSchema
 
 Data: TypeAlias = str | os.PathLike[str] | pd.DataFrame | NDArray[np.uint8]
 
-_READERS = {".csv": CsvFile, ".parquet": ParquetFile, ".npz": NpzFile}
+S = TypeVar("S", bound=Schema)
 
 
 class InMemory(CountedSource):
@@ -94,11 +94,7 @@ def open_source(
     if isinstance(data, pd.DataFrame | np.ndarray):
         return InMemory(_given(data, labels, schema))
     if str(data) in DATASETS:
-        _check_kind(schema, DATASETS[str(data)].kind)
-        loaded = load(str(data), split)
-        if loaded.frame is not None:
-            return InMemory(RawRecords(kind="table", records=loaded.frame))
-        return InMemory(RawRecords(kind="image", records=loaded.images, labels=loaded.labels))
+        return InMemory(_benchmark(str(data), schema, split))
     source = _opened(Path(data).expanduser(), schema, limits or Limits())
     if not source.at_most:
         raise DataEmpty(f"{source.where} holds no record. Fix: check that it is the right one.")
@@ -124,34 +120,41 @@ def read_whole(source: Source) -> RawRecords:
 def _given(data: pd.DataFrame | NDArray[np.uint8], labels: Any, schema: TableSchema | ImageSchema) -> RawRecords:
     """Records in memory as the schema declares them."""
     if isinstance(data, pd.DataFrame):
-        _check_kind(schema, "table")
-        assert isinstance(schema, TableSchema)
         where, named = "The data frame", data.set_axis([str(name) for name in data.columns], axis=1)
-        records = table_records(named, schema, where)
+        records = table_records(named, _fitting(schema, TableSchema), where)
     else:
-        _check_kind(schema, "image")
-        assert isinstance(schema, ImageSchema)
         where = "The array"
-        records = image_records(data, labels, schema, where)
+        records = image_records(data, labels, _fitting(schema, ImageSchema), where)
     check_classes(records, schema, where)
     return records
+
+
+def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
+    kind = DATASETS[name].kind
+    _fitting(schema, TableSchema if kind == "table" else ImageSchema)
+    loaded = load(name, split)
+    return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 
 
 def _opened(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
     if not path.exists():
         raise DataNotFound(f"There is no {path}. Fix: give a file, a folder, or one of {', '.join(DATASETS)}.")
-    reader: Any = ImageFolder if path.is_dir() else _READERS.get(path.suffix.lower())
-    if reader is None:
-        rule = "a .csv, .parquet or .npz file, a folder of images, or a benchmark's name"
-        raise InvalidValue("source", str(path), rule)
-    _check_kind(schema, "table" if reader in (CsvFile, ParquetFile) else "image")
-    opened: Source = reader(path, schema, limits)
-    return opened
+    if path.is_dir():
+        return ImageFolder(path, _fitting(schema, ImageSchema), limits)
+    if path.suffix.lower() == ".npz":
+        return NpzFile(path, _fitting(schema, ImageSchema), limits)
+    if path.suffix.lower() == ".csv":
+        return CsvFile(path, _fitting(schema, TableSchema), limits)
+    if path.suffix.lower() == ".parquet":
+        return ParquetFile(path, _fitting(schema, TableSchema), limits)
+    rule = "a .csv, .parquet or .npz file, a folder of images, or a benchmark's name"
+    raise InvalidValue("source", str(path), rule)
 
 
-def _check_kind(schema: TableSchema | ImageSchema, kind: Literal["table", "image"]) -> None:
-    if schema.kind != kind:
-        raise SchemaError(
-            f"The schema is of kind: {schema.kind}, but the data are of kind: {kind}. Fix: give the schema that belongs to "
-            "them."
-        )
+def _fitting(schema: Schema, kind: type[S]) -> S:
+    """The schema, if it is of the kind of the data."""
+    if isinstance(schema, kind):
+        return schema
+    raise SchemaError(
+        f"The schema is of kind: {schema.kind}, but the data are of kind: {kind.kind}. Fix: give the one that belongs to them."
+    )

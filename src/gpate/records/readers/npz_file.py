@@ -18,7 +18,6 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +50,7 @@ class NpzFile(FileSource, CountedSource):
             limits.check_archive(path)
         by_name = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         images, *others = (
-            None if name is None else Array.open(path, by_name[name]) for name in _chosen(path, by_name, schema)
+            None if name is None else Array(path, by_name[name]) for name in _chosen(path, by_name, schema)
         )
         assert images is not None
         self._arrays = (images, *others)
@@ -90,47 +89,28 @@ def _chosen(path: Path, present: dict[str, Any], schema: ImageSchema) -> tuple[s
     return images, labels if schema.classes else None, row_ids if schema.row_id is not None else None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Array:
-    """One array of an .npz file: its shape and type, and where it is.
+    """One array of an .npz file, of which only the header is read at first."""
 
-    Attributes:
-        path: of the .npz file.
-        entry: of the zip's directory.
-        header: bytes before the first row.
-        shape: of the array.
-        dtype: of its numbers.
-        by_rows: whether a row's numbers lie side by side; not so in Fortran's order.
-    """
-
-    path: Path
-    entry: zipfile.ZipInfo
-    header: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    by_rows: bool
-
-    @classmethod
-    def open(cls, path: Path, entry: zipfile.ZipInfo) -> Array:
-        """Reads the header of an array, and nothing else."""
-
-        def found() -> Array:
-            with warnings.catch_warnings(), zipfile.ZipFile(path) as archive, archive.open(entry) as file:
-                warnings.simplefilter("ignore")  # Python's own about an array's header, which it quotes
-                version = npy.read_magic(file)
-                read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-                shape, fortran, dtype = read(file)
-                header = file.tell()
-            if dtype.hasobject or not dtype.itemsize or not shape or shape[0] < 0 or min(shape[1:], default=1) < 1:
-                raise ValueError  # rows of no bytes could be as many as the header likes
-            if header + dtype.itemsize * math.prod(shape) != entry.file_size:
-                raise ValueError
-            by_rows = not fortran or len(shape) == 1
-            return cls(path=path, entry=entry, header=header, shape=shape, dtype=dtype, by_rows=by_rows)
-
-        if (array := attempt(found)) is None:
+    def __init__(self, path: Path, entry: zipfile.ZipInfo) -> None:
+        self.path, self.entry = path, entry
+        if (found := attempt(self._read_header)) is None:
             raise unreadable(path)
-        return array
+        self.header, self.shape, self.dtype, fortran = found
+        self.by_rows = not fortran or len(self.shape) == 1
+
+    def _read_header(self) -> tuple[int, tuple[int, ...], np.dtype[Any], bool]:
+        with warnings.catch_warnings(), zipfile.ZipFile(self.path) as archive, archive.open(self.entry) as file:
+            warnings.simplefilter("ignore")  # Python's own about an array's header, which it quotes
+            version = npy.read_magic(file)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+            header = file.tell()
+        if dtype.hasobject or not dtype.itemsize or not shape or shape[0] < 0 or min(shape[1:], default=1) < 1:
+            raise ValueError  # rows of no bytes could be as many as the header likes
+        if header + dtype.itemsize * math.prod(shape) != self.entry.file_size:
+            raise ValueError
+        return header, shape, dtype, fortran
 
     def rows(self, start: int, stop: int, size: int) -> Iterator[NDArray[Any]]:
         """Rows start <= i < stop, at most `size` at a time."""

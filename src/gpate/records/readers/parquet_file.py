@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
-from gpate.errors import DataEmpty, DataUnreadable
+from gpate.errors import DataUnreadable
 from gpate.records.conform import check_columns, table_records, wanted_columns
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource
@@ -30,14 +30,8 @@ class ParquetFile(FileSource, CountedSource):
     def __init__(self, path: Path, schema: TableSchema, limits: Limits) -> None:
         super().__init__(path, schema, limits)
         file = self._open()
-        names = self._read(lambda: list(file.schema_arrow.names))
-        if not names:
-            raise DataEmpty(f"{path} has no columns. Fix: check that it is the right file.")
-        check_columns(schema, names, self.where)
-        about = file.metadata
-        rows = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
-        if min(rows, default=0) < 0:
-            raise self._unreadable()
+        check_columns(schema, self._read(lambda: list(file.schema_arrow.names)), self.where)
+        rows = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]
 
