@@ -19,8 +19,7 @@ from PIL import Image
 
 from gpate.datasets import DATASETS, celeba, dataset, files, grey, load, tables
 from gpate.errors import ChecksumMismatch, DataNotFound, DataUnreadable, InvalidValue
-from gpate.image_files import Limits, Shape, centre_square, decode
-from gpate.records import image_files as images
+from gpate.image_decoding import Limits, Shape, centre_square, decode
 
 REAL = os.environ.get("GPATE_DATA")
 NAMES = ("digits", "mnist", "fashion-mnist", "celeba-gender-s", "celeba-gender-l", "celeba-hair", "credit", "adult")
@@ -382,7 +381,7 @@ def test_limits_and_shapes_are_checked():
     with pytest.raises(InvalidValue, match="image_pixels"):
         Limits(image_pixels=0)
     with pytest.raises(InvalidValue, match="channels"):
-        images.Shape(height=2, width=2, channels=2)
+        Shape(height=2, width=2, channels=2)
 
 
 def test_cache_folder_by_default(monkeypatch):

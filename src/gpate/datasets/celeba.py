@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from gpate.datasets.files import cache_folder, data_folder, find, kept_whole, not_found
 from gpate.datasets.loaded import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
-from gpate.image_files import Shape, centre_square, decode_all
+from gpate.image_decoding import Shape, centre_square, decode_all
 from gpate.safe_parsing import Limits, attempt
 
 logger = logging.getLogger(__name__)
