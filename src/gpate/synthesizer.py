@@ -295,12 +295,12 @@ class Synthesizer:
 
     @property
     def certificate_(self) -> Certificate:
-        """What is promised, in full."""
+        """The guarantee, in full."""
         return self._fitted.certificate
 
     @property
     def privacy(self) -> Privacy:
-        """What is promised and what was spent."""
+        """The guarantee and what was spent."""
         from gpate.accounting import read_ledger
 
         certificate, contents = self._fitted.certificate, read_ledger(self._fitted.folder / "ledger.jsonl")

@@ -211,7 +211,7 @@ def test_a_slow_rank_is_named_as_such(tmp_path: Path) -> None:
     [(0, 2, "gloo"), (1, 2, "gloo"), (2, 2, "cpu:gloo,cuda:nccl"), (8, 2, "cpu:gloo,cuda:nccl")],
 )
 def test_messages_on_cards_go_by_nccl_where_each_rank_has_its_own(cards: int, size: int, expected: str) -> None:
-    assert backend_for(cards=cards, ranks=size) == expected
+    assert backend_for(gpus=cards, ranks=size) == expected
 
 
 @pytest.mark.slow

@@ -157,9 +157,8 @@ def test_a_stopped_run_ends_like_one_that_was_not(system: System, kind: str, tmp
 @pytest.mark.parametrize("system", ITERATING, ids=name)
 def test_an_answer_that_was_paid_and_lost_stays_paid(system: System, tmp_path: Path) -> None:
     """Killed between the ledger's line and the transcript's: the budget holds, and the run ends earlier if it must."""
-    warm = system.settings.get("warm_steps", 0)
     with pytest.raises(Interrupted):
-        system.fit("image", tmp_path / "run", stopping(warm + 1))
+        system.fit("image", tmp_path / "run", stopping(1))
     private = tmp_path / "run" / "private"
     for path in [*private.glob("checkpoint-*.safetensors"), private / "answers-since-checkpoint.bin"]:
         path.unlink()

@@ -323,9 +323,10 @@ def test_values_outside_the_domain_are_told_with_noise_and_never_by_themselves(t
 def test_what_was_said_before_a_run_was_stopped_is_in_its_release(tmp_path: Path) -> None:
     frame = pd.concat([table(4000), table(4000).assign(age=777_333)])
     warnings: list[str] = []
+    monitor = Monitor(on_warning=warnings.append, stop=lambda: bool(warnings))
     with pytest.raises(Interrupted):
         model(settings={"outside_share": 0.4, "iterations": 2}).fit(
-            frame, schema=TABLE, out=tmp_path / "run", monitor=Monitor(on_warning=warnings.append, stop=lambda: True)
+            frame, schema=TABLE, out=tmp_path / "run", monitor=monitor
         )
     resumed = Synthesizer.resume(tmp_path / "run", frame)
     assert len(warnings) == 1

@@ -1,4 +1,4 @@
-"""Plays against the promise: many runs on neighbouring data sets, and what can be learnt from what came out of them."""
+"""Audits of the guarantee: many runs on neighbouring data sets, and the lower bound on epsilon that they prove."""
 
 from gpate.audit.bounds import Found, lower_bounds
 from gpate.audit.canaries import OneRun, one_run

@@ -70,13 +70,13 @@ def planned(mu: float, *, delta: float, scores: int, confidence: float = 0.95) -
     """Where to cut scores that are log-likelihood ratios, if the mechanism is what it claims to be: mu-Gaussian.
 
     They are then normal with means -mu^2 / 2 and mu^2 / 2 and deviation mu: for mu the middle is best, and for epsilon
-    whatever promises most for so many scores a side. If the claim is wrong the bounds still hold.
+    what yields most for so many scores a side. If the claim is wrong the bounds still hold.
     """
     risk = (1 - confidence) / 4
     cuts = np.linspace(0.0, mu**2 / 2 + 3 * mu, 400)
     alarms, misses = (scores * ndtr((sign * cuts - mu**2 / 2) / mu) for sign in (-1, 1))
-    promised = epsilon_at(highest_rate(alarms, scores, risk=risk), highest_rate(misses, scores, risk=risk), delta=delta)
-    return Thresholds(epsilon=float(cuts[int(np.argmax(promised))]), mu=0.0)
+    expected = epsilon_at(highest_rate(alarms, scores, risk=risk), highest_rate(misses, scores, risk=risk), delta=delta)
+    return Thresholds(epsilon=float(cuts[int(np.argmax(expected))]), mu=0.0)
 
 
 def lower_bounds(

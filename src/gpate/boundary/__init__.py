@@ -1,4 +1,4 @@
-"""The gate: the only rooms through which anything computed from private records leaves, and always with noise."""
+"""The gate: the only package through which anything computed from private records leaves, always with noise and always paid for."""
 
 from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
 from gpate.boundary.data_dependent import DataDependentSpend, PublishedEpsilon

@@ -89,7 +89,7 @@ class Tables:
         steps = int(1.0 / unit)  # units are powers of two
         weight = math.isqrt(steps * steps // len(self.tables))
         if weight < 1:
-            raise InvalidValue("sigma", "too large", "small enough for counts to be told from zero")
+            raise InvalidValue("sigma", "too large", "small enough for counts to be distinguished from zero")
         return weight
 
     def scale(self, unit: float) -> float:

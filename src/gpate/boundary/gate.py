@@ -153,7 +153,7 @@ class Gate:
         if not self.ledger.durable:
             reasons.append("the ledger was kept in memory only")
         if math.isinf(self.budget.epsilon):
-            reasons.append("epsilon is infinite: nothing is promised")
+            reasons.append("epsilon is infinite: nothing is guaranteed")
         return tuple(reasons)
 
     def grid(self, sigma: float) -> float | None:

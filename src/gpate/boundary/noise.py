@@ -75,7 +75,7 @@ def _draw(kind: str, size: int, scale: float) -> Steps:
 
 @lru_cache(maxsize=64)
 def _sampler(kind: str, scale: float) -> Any:
-    # from its own rooms: opendp.prelude would bring scikit-learn and seconds of loading
+    # from its own modules: opendp.prelude would bring scikit-learn and seconds of loading
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian, make_laplace
     from opendp.metrics import l1_distance, l2_distance

@@ -6,7 +6,7 @@ same total in any order, so the number of ranks changes no bit of what is releas
 
 **Guarantee.** Rank 0 alone has a ledger and noise: it pays, draws, and sends round what is then released, with its
 receipts. The gate of every other rank is a `ClosedGate`, which refuses to pay. So one release is one event, whatever the
-number of ranks, and the guarantee is that of one process holding all records. It is a guarantee towards whoever sees the
+number of ranks, and the guarantee is that of one process holding all records. It is a guarantee towards anyone who sees the
 release. The ranks themselves, and the network between them, are trusted as one machine would be.
 
 Every step that needs the others has a time limit: `RankSlow` after it, `RankLost` at once when another's connection closes.
@@ -81,9 +81,9 @@ class Ranks:
         """Whether this is rank 0, which pays, draws noise and writes."""
         return self.rank == 0
 
-    def agree(self, name: str, value: object, mend: str = "") -> None:
+    def agree(self, name: str, value: object, fix: str = "") -> None:
         """Raises `RanksDisagree` unless all ranks have the same value. The message names it and does not quote it."""
-        _ = name, value, mend
+        _ = name, value, fix
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, in their order: plain data, a few hundred bytes."""
@@ -139,7 +139,7 @@ ALONE = Ranks()
 
 
 class Together(Ranks):
-    """Several ranks, by torch.distributed: gloo, and nccl for what is on cards, where every rank has its own.
+    """Several ranks, by torch.distributed: gloo, and nccl for what is on GPUs, where every rank has its own.
 
     Args:
         seconds: how long to wait for the others.
@@ -149,11 +149,11 @@ class Together(Ranks):
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.seconds, self._last_beat = seconds, time.monotonic()
         here, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-        cards = torch.cuda.device_count()
-        backend = backend_for(cards=cards, ranks=beside)
-        self._on_card = "nccl" in backend
-        if cards:
-            torch.cuda.set_device(here % cards)
+        gpus = torch.cuda.device_count()
+        backend = backend_for(gpus=gpus, ranks=beside)
+        self._on_gpu = "nccl" in backend
+        if gpus:
+            torch.cuda.set_device(here % gpus)
         with self._waiting("begin"):
             limit = timedelta(seconds=seconds)
             store, _, _ = next(distributed.rendezvous("env://", self.rank, self.size, timeout=limit))
@@ -164,11 +164,11 @@ class Together(Ranks):
         self.agree("library versions", versions, "install the same versions everywhere")
         self.agree("Python's version", platform.python_version_tuple()[:2], "use the same Python everywhere")
 
-    def agree(self, name: str, value: object, mend: str = "") -> None:  # noqa: D102
+    def agree(self, name: str, value: object, fix: str = "") -> None:  # noqa: D102
         digests = self.gather(hashlib.blake2b(repr(value).encode(), digest_size=32).hexdigest())
         others = [number for number, digest in enumerate(digests) if digest != digests[0]]
         if others:
-            raise RanksDisagree(name, others, mend or "start every rank with the same command on the same files")
+            raise RanksDisagree(name, others, fix or "start every rank with the same command on the same files")
 
     def gather(self, value: Any) -> list[Any]:  # noqa: D102
         mine = _letter(json.dumps(value).encode())
@@ -210,7 +210,7 @@ class Together(Ranks):
         mine = opened(part)
         if mine.dtype != torch.int64:
             raise InvalidValue("a rank's part", str(mine.dtype), "whole numbers, which add up to the same in any order")
-        total = mine.contiguous().clone() if self._on_card else mine.cpu().contiguous().clone()
+        total = mine.contiguous().clone() if self._on_gpu else mine.cpu().contiguous().clone()
         with self._waiting("add up"):
             distributed.reduce(total, dst=0)
         if self.first:
@@ -226,10 +226,10 @@ class Together(Ranks):
             do()
         except GpateError as problem:
             failed = problem
-        told = self.gather("" if failed is None else f"{type(failed).__name__}: {failed}"[: _LETTER // 8])
+        reported = self.gather("" if failed is None else f"{type(failed).__name__}: {failed}"[: _LETTER // 8])
         if failed is not None:
             raise failed
-        for number, text in enumerate(told):
+        for number, text in enumerate(reported):
             if text:
                 raise OtherRankStopped(number, text)
 
@@ -244,12 +244,12 @@ class Together(Ranks):
     # --- messages of rank 0 ------------------------------------------------------------------------------------------
 
     def _made(self, make: Callable[[], T]) -> T:
-        """What rank 0 made; the others are told if it could not."""
+        """What rank 0 made; the others are informed if it could not."""
         try:
             return make()
         except BudgetExceeded as refused:
-            told = {"asked": [str(event) for event in refused.asked], "left": refused.left}
-            self._send(_REFUSED, json.dumps(told).encode())
+            refusal = {"asked": [str(event) for event in refused.asked], "left": refused.left}
+            self._send(_REFUSED, json.dumps(refusal).encode())
             raise
         except GpateError as problem:
             self._send(_STOPPED, f"{type(problem).__name__}: {problem}".encode())
@@ -279,8 +279,8 @@ class Together(Ranks):
             self.received += len(raw)
         body = raw[9 : 9 + length]
         if kind == _REFUSED:
-            told = json.loads(body)
-            raise BudgetExceeded(tuple(told["asked"]), told["left"], "Rank 0 refused it.")
+            refusal = json.loads(body)
+            raise BudgetExceeded(tuple(refusal["asked"]), refusal["left"], "Rank 0 refused it.")
         if kind == _STOPPED:
             raise OtherRankStopped(0, body.decode())
         return body
@@ -304,13 +304,13 @@ def _timed_out(problem: Exception) -> bool:
     return "timed out" in text or "timeout" in text
 
 
-def backend_for(*, cards: int, ranks: int) -> str:
+def backend_for(*, gpus: int, ranks: int) -> str:
     """Who carries the messages of so many ranks on a machine with so many GPUs.
 
-    gloo for what is on the CPU. nccl beside it for what is on a card, where every rank has a card of its own: nccl refuses
+    gloo for what is on the CPU. nccl beside it for what is on a GPU, where every rank has one of its own: nccl refuses
     two ranks on one. Which of the two a message takes is the tensor's own device to say.
     """
-    return "cpu:gloo,cuda:nccl" if cards >= ranks else "gloo"
+    return "cpu:gloo,cuda:nccl" if gpus >= ranks else "gloo"
 
 
 class ClosedGate(Gate):

@@ -2,7 +2,7 @@
 
 **Guarantee of NoisySum.** Each record's vector is scaled down, if need be, so that its L2 norm is at most `l2_bound`,
 and then cut towards zero to a grid, which only shortens it; both are done here and the result is checked in integers,
-so the bound holds whatever the caller promised. Adding or removing a record moves the sum by one such vector: a
+so the bound holds whatever the caller claims. Adding or removing a record moves the sum by one such vector: a
 Gaussian mechanism with sensitivity `l2_bound`. Grouped by class, a record touches its own class's row only: the same
 bound.
 

@@ -1,6 +1,6 @@
 """Secret draws: which records, or which part of them, a release reads.
 
-Amplification by sampling holds for whoever cannot guess the sample. So these draws come from the run's secret key (32 bytes
+Amplification by sampling holds against anyone who cannot guess the sample. So these draws come from the run's secret key (32 bytes
 from the operating system, kept in private/) by SHAKE-256, and not from the run's seed, which a user may choose and tell.
 They depend on the key and the number of the draw alone. That number counts payments in the ledger: a sample that was paid for is
 never drawn again, and one that was not is still unused.

@@ -182,7 +182,7 @@ class RunFolder:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings so far, for whoever will rely on the result."""
+        """Warnings so far, for everyone who will rely on the result."""
         said: list[str] = self.read_json(_NOTES)["notes"] if self.has(_NOTES) else []
         return said
 

@@ -75,7 +75,7 @@ class Adversarial:
         return self.accountant
 
     def quick(self) -> dict[str, Any]:
-        """Changes for a try-out."""
+        """Changes for a fast, lower-quality run."""
         return {"iterations": min(20, self.iterations), "samples": min(16, self.samples)}
 
     def for_records(self, records: float) -> Self:

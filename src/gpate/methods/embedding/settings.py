@@ -17,7 +17,7 @@ _FEWEST_STEPS = 0.25
 """Share of the steps that is taken however large the noise is."""
 
 _QUICK_BATCH = 20
-"""Images in a step of a try-out: two of each of ten classes."""
+"""Images in a step of a fast, lower-quality run: two of each of ten classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Embedding:
         return replace(self, matching=first, rematching=later)
 
     def quick(self) -> dict[str, Any]:
-        """Changes for a try-out on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
+        """Changes for a fast, lower-quality run on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
         rounds = {"shares": (0.5, 0.5)} if len(self.shares) > 2 else {}
 
         def steps(matching: Matching, times: float) -> int:

@@ -1,7 +1,7 @@
 """The ensemble: n teachers trained together, each on its own records.
 
 Teachers are processed in chunks along the teacher axis. A chunk is loaded to the compute device, trained, and stored
-back; where everything fits on the card the chunk is a view and nothing is copied. Chunk size and place change speed
+back; where everything fits on the GPU the chunk is a view and nothing is copied. Chunk size and place change speed
 only: minibatches and latents are drawn for all teachers at once, and a teacher's arithmetic does not depend on its
 neighbours in the chunk.
 """
@@ -30,7 +30,7 @@ _BETAS, _EPS = (0.5, 0.999), 1e-8
 
 _INIT_BLOCK = 64
 _LEAST_CHUNK = 64
-"""Fewer teachers at a time would leave a card idle; then their state is better kept on the host."""
+"""Fewer teachers at a time would leave a GPU idle; then their state is better kept on the host."""
 
 _CHUNK, _CHUNKS = 64, 16
 """On a CPU: at most so many teachers at a time, as more gain nothing; and so many chunks, for cores and ranks to share."""
@@ -83,7 +83,7 @@ def plan_placement(
 
 
 def _free(device: torch.device) -> int:
-    """Bytes that may be used: on a card what is free there and what torch holds without using it, else 4 GiB."""
+    """Bytes that may be used: on a GPU what is free there and what torch holds without using it, else 4 GiB."""
     if device.type != "cuda":
         return 4 << 30
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

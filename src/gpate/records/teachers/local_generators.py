@@ -1,7 +1,7 @@
 """A warm start for discriminators: each plays against a small generator of its own, which is then thrown away.
 
 The generators are one tensor program, like the teachers. Each learns from its own teacher, and so from that teacher's records
-alone: adding or removing a record changes one of them. They never leave this room, so they cost no privacy.
+alone: adding or removing a record changes one of them. They never leave this package, so they cost no privacy.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class DenseTeacher(TeacherNetwork):
 
 
 class LoudLabel(TeacherNetwork):
-    """A network that is told the label louder: its one-hot vector is multiplied by a number.
+    """A network with a heavier label: its one-hot vector is multiplied by a number.
 
     Beside hundreds of pixels a single 1 is hardly heard where weights are kept small, and the class is not learnt.
 
