@@ -26,7 +26,7 @@ import torch
 
 from gpate.accounting import Budget
 from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
-from gpate.datasets import DATASETS
+from gpate.datasets import DATASETS, no_such_source
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed
 from gpate.methods import recipes
 from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
@@ -166,6 +166,8 @@ class GPATE:
             stop: asked after each iteration; True stops the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
+        if name is None and schema is None and isinstance(data, str) and not Path(data).expanduser().exists():
+            raise no_such_source(data)
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
         noise = noise_named(self.noise, seed=self.noise_seed)

@@ -65,24 +65,24 @@ RECIPES: dict[str, Settings] = {
         ),
         Settings(
             recipe="default-images",
-            source="docs/research-log.md, section Images",
+            source="research/research-log.md, section Images",
             method="embedding",
         ),
         Settings(
             recipe="default-small-images",
-            source="docs/research-log.md, section Images: Digits",
+            source="research/research-log.md, section Images: Digits",
             method="embedding",
             embedding=SMALL_IMAGES,
         ),
         Settings(
             recipe="default-colour-images",
-            source="docs/research-log.md, section Images: CelebA",
+            source="research/research-log.md, section Images: CelebA",
             method="embedding",
             embedding=COLOUR_IMAGES,
         ),
         Settings(
             recipe="default-tables",
-            source="docs/research-log.md, section Tables",
+            source="research/research-log.md, section Tables",
             method="marginals",
         ),
         Settings(
@@ -106,14 +106,14 @@ RECIPES: dict[str, Settings] = {
         ),
         Settings(
             recipe="refined",
-            source="docs/research-log.md, section Refinement by votes",
+            source="research/research-log.md, section Refinement by votes",
             method="refined",
             mechanism=Mechanism(teachers=None, counts_epsilon=0.0),
             training=Training(saturating=False),
         ),
         Settings(
             recipe="dpgan",
-            source="Xie et al. 2018; sizes from G-PATE appendix E; rates and the label: docs/research-log.md, section Baselines",
+            source="Xie et al. 2018; sizes from G-PATE appendix E; rates and the label: research/research-log.md, section Baselines",
             method="dpgan",
         ),
         Settings(

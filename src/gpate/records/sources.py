@@ -26,11 +26,10 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.datasets import DATASETS, Split, load
+from gpate.datasets import DATASETS, Split, load, no_such_source
 from gpate.errors import (
     ColumnMissing,
     DataEmpty,
-    DataNotFound,
     DataUnreadable,
     ImageSizesDiffer,
     InvalidValue,
@@ -127,7 +126,7 @@ def read_source(
         return _benchmark(str(source), split)
     path = Path(source).expanduser()
     if not path.exists():
-        raise DataNotFound(f"There is no {path}. Fix: give a file, a folder, or one of {', '.join(DATASETS)}.")
+        raise no_such_source(path)
     if path.is_dir():
         return _folder(path, image_facts(schema), limits)
     suffix = path.suffix.lower()
