@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.command import gpate
 
+from gpate_research.reproduce import results_file
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpate.evaluation.results import Evaluation, Score
+from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import CELLS, KINDS, METRICS, Cell, Fit, Kind, select
 from gpate_research.reproduce.compare import NOT_RUN, Figures, Records, beats, rows_of, shown
 from gpate_research.reproduce.results_file import Record
@@ -168,7 +169,7 @@ def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:
 def test_the_page_in_the_repository_holds_the_results_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No figure of ours on the page but from the file, and none of the file left out. Fix: `gpate reproduce show --write research/results`."""
+    """No figure of ours but from the file, and none of the file left out. Fix: `gpate reproduce show --write research/results`."""
     folder = Path(__file__).resolve().parents[1] / "results"
     results = folder / "reproduce.jsonl"
     monkeypatch.setattr("gpate_research.datasets.lookup._fetched", lambda *_: pytest.fail("a page fetches nothing"))

@@ -19,6 +19,7 @@ from gpate.run.progress import Interrupted
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate_research.peers import PEERS, Peer, PeerRun
+from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import Fit, select
 from gpate_research.reproduce.run_units import run_units
 from gpate_research.reproduce.units import Listeners, Place, Unit, units_of
