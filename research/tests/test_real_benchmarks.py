@@ -105,6 +105,8 @@ def test_nearest_neighbours_of_real_mnist_raise_no_alarm(monkeypatch: pytest.Mon
         generator_seeds=(0,),
         classifier_seeds=(0,),
         quick=True,
+        device="cpu",
+        cache=None,
     )
     (found,) = (s for s in scores if (s.source, s.metric, s.subject) == ("synthetic", "memorised", "pixels"))
     assert found.values == (0,)
@@ -113,7 +115,7 @@ def test_nearest_neighbours_of_real_mnist_raise_no_alarm(monkeypatch: pytest.Mon
 def test_a_benchmark_finds_its_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = pd.read_parquet(real("adult.parquet"))
     frame[frame.split == "train"].drop(columns="split").iloc[:3000].to_parquet(tmp_path / "some.parquet")
-    assert gpate("evaluate", tmp_path / "some.parquet", "--dataset", "adult", "--quick", "--no-cache", "--json") == 0
+    assert gpate("evaluate", tmp_path / "some.parquet", "--dataset", "adult", "--quick", "--no-cache", "--json") == 1
     data = json.loads(capsys.readouterr().out)
     assert data["dataset"] == "adult"
     assert data["sizes"] == {"synthetic": 3000, "train": 32561, "test": 16281}
