@@ -33,7 +33,7 @@ Patterns = Annotated[
     typer.Option("--cell", help="Only cells whose id fits, e.g. '*/mnist/*'; several are taken in their order."),
 ]
 Results = Annotated[Path, typer.Option("--results", help="The results file, a JSON object a line.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Try-outs: kept apart from results.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fast, lower-quality runs: kept apart from results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -97,7 +97,7 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
 ) -> None:
-    """Run what a table still lacks. What is finished is skipped; what was interrupted goes on."""
+    """Run what a table still lacks. What is finished is skipped; what was interrupted is resumed."""
     from gpate.cache_files import cache_folder
     from gpate.run.progress import Interrupted
     from gpate.torch_utils import chosen_device
@@ -158,7 +158,7 @@ def run(
         raise typer.Exit(STOPPED)
 
 
-_STOPPED = "Stopped: what is finished is among the results. The same command goes on from here."
+_STOPPED = "Stopped: what is finished is among the results. The same command resumes it."
 
 
 @app.command("show")
@@ -199,7 +199,7 @@ def show(
 _LEGEND = (
     "[dim]Mean ± standard deviation over fits (number of seeds). \\[...]: accuracy at the epoch that is best on the test set, "
     "which is what the paper reports and no result. † made with settings of another version. Green: better than the paper's "
-    "claim. These scores are not private.[/]"
+    "claim. Confidential: computed from real records without noise.[/]"
 )
 
 

@@ -1,6 +1,6 @@
 """Agreement of teachers (the paper's section 5): a run of the paper's method whose votes are watched. Benchmarks only.
 
-What it tells is computed from votes without noise. It is told as a `NonPrivate` event at a gate of infinite budget, so nothing
+Its figures are computed from votes without noise. Each is a `NonPrivate` event at a gate of infinite budget, so nothing
 here can be mistaken for a release; the student of the run is thrown away.
 """
 

@@ -33,7 +33,7 @@ MOMENTS = {
     "no plan": "gpate.run.folder.RunFolder.save_plan",
     "middle of the fit": "",
     "fit done": "gpate_research.reproduce.tasks.free_memory",
-    "judging": "gpate.evaluation.harness.evaluate_release",
+    "evaluating": "gpate.evaluation.harness.evaluate_release",
     "line written": "gpate_research.reproduce.run_units._finished",
 }
 """What dies at each moment."""
@@ -44,7 +44,7 @@ def place(folder: Path) -> Place:
 
 
 def fake_evaluation(release: Any, **_: Any) -> Evaluation:
-    """Judging takes long, and is not what crashes are about."""
+    """Evaluation takes long, and is not what crashes are about."""
     assert release.sample(1, seed=0)
     score = Score(group="utility", metric="accuracy", subject="cnn", values=(0.5,))
     return Evaluation(kind="image", dataset="digits", subject="run", sizes={}, scores=(score,))
@@ -55,7 +55,7 @@ def die(*_: Any, **__: Any) -> Any:
 
 
 @contextmanager
-def judged_by(evaluate: Any) -> Iterator[None]:
+def evaluated_by(evaluate: Any) -> Iterator[None]:
     import gpate.evaluation.harness  # noqa: F401 - so that there is something to replace
 
     with mock.patch("gpate.evaluation.harness.evaluate_release", evaluate):
@@ -67,7 +67,7 @@ def go(folder: Path, listeners: Listeners | None = None) -> list[Outcome]:
 
 
 def crash(folder: Path, moment: str) -> None:
-    with judged_by(fake_evaluation):
+    with evaluated_by(fake_evaluation):
         if moment == "middle of the fit":
             go(folder, Listeners(on_progress=lambda step: die() if step.iteration == KILLED_AT else None))
         else:

@@ -159,14 +159,14 @@ def test_what_is_asked_is_the_recipe_and_not_its_speed() -> None:
 
 def test_a_result_from_before_a_setting_was_there_has_its_default() -> None:
     unit = Unit(fit=Fit(recipe="paper", dataset="mnist", epsilon=1.0), seed=0)
-    told = asked(unit)
-    assert is_of_today(told, unit)
-    training = {name: value for name, value in told["training"].items() if name != "balanced"}
-    assert is_of_today({**told, "training": training}, unit)
-    assert not is_of_today({**told, "training": {**training, "balanced": True}}, unit)
-    assert not is_of_today({**told, "training": {**training, "no such setting": 1}}, unit)
+    recorded = asked(unit)
+    assert is_of_today(recorded, unit)
+    training = {name: value for name, value in recorded["training"].items() if name != "balanced"}
+    assert is_of_today({**recorded, "training": training}, unit)
+    assert not is_of_today({**recorded, "training": {**training, "balanced": True}}, unit)
+    assert not is_of_today({**recorded, "training": {**training, "no such setting": 1}}, unit)
     assert not is_of_today({"method": "votes"}, unit)
-    assert not is_of_today({**told, "no such group": {}}, unit)
+    assert not is_of_today({**recorded, "no such group": {}}, unit)
     balanced = Unit(fit=Fit(recipe="dcgan", dataset="mnist", epsilon=float("inf")), seed=0)
     earlier = asked(balanced)
     del earlier["training"]["balanced"]  # that recipe's is not the default

@@ -162,12 +162,12 @@ def test_our_packages_are_not_in_its_way(fake, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("python", [None, "no-such-python"])
-def test_a_missing_peer_is_named_with_its_mend(fake, python: str | None) -> None:
+def test_a_missing_peer_is_named_with_its_fix(fake, python: str | None) -> None:
     with pytest.raises(PeerMissing, match="pip install fake"):
         run(fake(COPY), python=python)
 
 
-def test_a_python_without_the_package_is_named_with_its_mend(fake) -> None:
+def test_a_python_without_the_package_is_named_with_its_fix(fake) -> None:
     with pytest.raises(PeerMissing, match=r"does not have fake.*pip install fake"):
         run(fake("sys.exit(66)"))
 

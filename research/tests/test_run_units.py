@@ -39,7 +39,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_kill_and_go_on(crashed: Path, moment: str) -> None:
     folder = crashed / moment
     steps = []
-    with crash.judged_by(crash.fake_evaluation):
+    with crash.evaluated_by(crash.fake_evaluation):
         (outcome,) = crash.go(folder, Listeners(on_progress=steps.append))
     (record,) = results_file.read(folder / "r.jsonl")
     assert (folder / "r.jsonl").read_bytes().count(b"\n") == 1
@@ -62,7 +62,7 @@ def test_kill_and_go_on(crashed: Path, moment: str) -> None:
 def test_stopped_by_hand(tmp_path: Path) -> None:
     seen = []
     stopping = Listeners(on_progress=seen.append, stop=lambda: len(seen) == 3)
-    with crash.judged_by(crash.fake_evaluation):
+    with crash.evaluated_by(crash.fake_evaluation):
         with pytest.raises(Interrupted):
             crash.go(tmp_path, stopping)
         assert results_file.read(tmp_path / "r.jsonl") == []
@@ -74,7 +74,7 @@ def test_stopped_by_hand(tmp_path: Path) -> None:
 
 
 def test_what_a_line_holds_is_enough_to_repeat_it(tmp_path: Path) -> None:
-    with crash.judged_by(crash.fake_evaluation):
+    with crash.evaluated_by(crash.fake_evaluation):
         crash.go(tmp_path)
     (record,) = results_file.read(tmp_path / "r.jsonl")
     assert record.fit == {
@@ -100,7 +100,7 @@ def test_what_a_line_holds_is_enough_to_repeat_it(tmp_path: Path) -> None:
 
 
 def test_a_changed_recipe_is_run_again(tmp_path: Path) -> None:
-    with crash.judged_by(crash.fake_evaluation):
+    with crash.evaluated_by(crash.fake_evaluation):
         crash.go(tmp_path)
         (record,) = results_file.read(tmp_path / "r.jsonl")
         results_file.append(tmp_path / "r.jsonl", replace(record, asked={"method": "of an earlier version"}))
@@ -111,7 +111,7 @@ def test_a_changed_recipe_is_run_again(tmp_path: Path) -> None:
 
 def test_what_another_version_began_is_begun_anew(tmp_path: Path) -> None:
     seen = []
-    with crash.judged_by(crash.fake_evaluation):
+    with crash.evaluated_by(crash.fake_evaluation):
         with pytest.raises(Interrupted):
             crash.go(tmp_path, Listeners(on_progress=seen.append, stop=lambda: len(seen) == 3))
         (folder,) = (tmp_path / "work").iterdir()
@@ -210,7 +210,7 @@ def test_agreement_is_told_apart_from_the_budget(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_peer_is_judged_as_ours_and_is_told_apart_when_it_is_missing(
+def test_a_peer_is_evaluated_as_ours_and_is_named_when_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in that gives back what it was given: no network, no peer, no benchmark."""

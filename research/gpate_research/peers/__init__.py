@@ -1,4 +1,4 @@
-"""Other people's synthesizers of private tables, run beside ours on the same records and judged in the same way.
+"""Other people's synthesizers of private tables, run beside ours on the same records and evaluated in the same way.
 
 Their pins do not fit ours (dpmm wants numpy 1.26.4, pandas 2.1.0 and opendp 0.12.1), so none of them can be a dependency, not
 even an optional one. Each runs in a process and an environment of its own; files go in and come out:

@@ -1,8 +1,8 @@
 """Cells: one figure of one table, and which run of ours stands beside it.
 
 A cell names a system, a data set, a budget, a changed setting and a metric. Ours come in two kinds: `published`, the paper's
-recipe and accountant (for the others, the recipe of their name), and `default`, what `gpate fit` does unless told otherwise.
-Each is a `Fit`, and cells that ask for the same fit share it: one fit is judged once, by all metrics.
+recipe and accountant (for the others, the recipe of their name), and `default`, what `gpate fit` does without further options.
+Each is a `Fit`, and cells that ask for the same fit share it: one fit is evaluated once, by all metrics.
 
     >>> cell = next(c for c in CELLS if c.id == "table1c/g-pate/mnist/eps1")
     >>> cell.paper, cell.fit("published").id
@@ -149,8 +149,8 @@ class Fit:
         epsilon: the budget; infinite without privacy.
         delta: of the budget.
         changes: to the recipe's settings, by name.
-        task: `fit` it and judge what it makes; or only its `accounting`, or the `agreement` of its teachers; or fit and
-            judge a `peer`, whose name is then the recipe.
+        task: `fit` it and evaluate what it makes; or only its `accounting`, or the `agreement` of its teachers; or fit and
+            evaluate a `peer`, whose name is then the recipe.
     """
 
     recipe: str
@@ -194,13 +194,13 @@ class Cell:
 
     @property
     def source(self) -> Literal["synthetic", "real"]:
-        """Which records are judged."""
+        """Which records are evaluated."""
         return "real" if self.system == "real" else "synthetic"
 
     def fit(self, kind: Kind) -> Fit | None:
         """The run of ours that stands beside it; None if there is none of this kind.
 
-        Real records are judged with every synthetic set, as its ceiling: the default fit brings them.
+        Real records are evaluated with every synthetic set, as its ceiling: the default fit brings them.
         """
         task = METRICS[self.metric].task
         if self.system == "real":
@@ -314,8 +314,8 @@ def select(table: str = "all", *patterns: str) -> tuple[Cell, ...]:
     for pattern in patterns:
         fitting = [cell for cell in cells if fnmatchcase(cell.id, pattern) or cell.id == pattern]
         if not fitting:
-            mend = "`gpate reproduce list` shows them."
-            raise InvalidValue("--cell", pattern, "a pattern that a cell's id fits", mend)
+            fix = "`gpate reproduce list` shows them."
+            raise InvalidValue("--cell", pattern, "a pattern that a cell's id fits", fix)
         chosen |= {cell.id: cell for cell in fitting if cell.id not in chosen}
     return tuple(chosen.values())
 

@@ -25,7 +25,7 @@ class Figures:
 
     Attributes:
         values: one for each seed; empty if there are none.
-        best_epoch: accuracy at the epoch that was best on the test set, as the paper reports; empty where it is not told.
+        best_epoch: accuracy at the epoch that was best on the test set, as the paper reports; empty where it is not known.
         reason: why there are none: not run, or not computable. Empty for a cell that has no run of this kind.
         earlier: whether they were made with other settings than this version's recipe has.
     """
@@ -90,8 +90,8 @@ class Records:
             return Figures(reason=next((value for value in found if isinstance(value, str)), "not measured"))
         best: tuple[float, ...] = ()
         if cell.metric == "accuracy" and kind == "published" and cell.source == "synthetic":
-            told = [record.value("legacy_best_epoch", metric.subject, cell.source) for record in records]
-            best = tuple(value for value in told if isinstance(value, float))
+            known = [record.value("legacy_best_epoch", metric.subject, cell.source) for record in records]
+            best = tuple(value for value in known if isinstance(value, float))
         return Figures(values=values, best_epoch=best, earlier=earlier)
 
     def _earlier(self, fit: Fit, record: Record) -> bool:

@@ -41,11 +41,11 @@ class Record:
         unit: its id.
         fit: what was asked: recipe, data set, epsilon, delta, changes, task.
         seed: of everything; the noise has the same.
-        quick: whether it was a try-out.
+        quick: whether it was a fast, lower-quality run.
         asked: all settings as they were asked for; they say whether a result is of this version's recipe.
         settings: all settings as they were in the end.
         noise: `fast`: experiments are not released.
-        privacy: epsilon and delta promised, spend, accountant, events by mechanism, why it is not for release.
+        privacy: epsilon and delta guaranteed, spend, accountant, events by mechanism, why it is not for release.
         data: the benchmark: checksums and sizes of its splits.
         device: model of the GPU, or `cpu`.
         versions: of gpate, its commit, torch and python.

@@ -21,11 +21,11 @@ that file, which holds all settings, seeds, versions and scores. A cell that was
 - **ours, as published**: the paper's recipe with the paper's accountant, its data-independent bound; for the other systems the
   recipe of their name ([where the code differs](../../docs/deviations-from-paper.md)). In brackets, for accuracy: the epoch that was best
   *on the test set*, which is what the paper's evaluation reports and is no result.
-- **ours, default**: what `gpate fit` does unless told otherwise.
+- **ours, default**: what `gpate fit` does without further options.
 
 Mean ± standard deviation over fits with different seeds (their number); **bold** is better than the paper's claim. For each
 fit one synthetic set is drawn, of the size of the training set, and each classifier is trained on it once and tested on the
-real test records after its last epoch ([how records are judged](../../docs/evaluation.md)). All at delta = 1e-5, one record added or
+real test records after its last epoch ([how records are evaluated](../../docs/evaluation.md)). All at delta = 1e-5, one record added or
 removed. Noise is fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores
 is private.
 † marks figures made with settings of another version.
@@ -53,10 +53,11 @@ gpate reproduce show table1c
 gpate reproduce show --write research/results                         # this page
 ```
 
-What is finished is skipped, and what was interrupted goes on, on the ledger that it began. The same command may be started several
-times: each process passes by what another is at. Results are added to
-`research/results/reproduce.jsonl`; `--quick` makes try-outs, which this page leaves out. Cells that ask for the same fit share it. A
-run is repeated by its line: settings, seed and versions are in it. The key that deals records to teachers is drawn anew, and a
+What is finished is skipped, and what was interrupted is resumed on the same ledger. The same command may be started several
+times: no two processes run the same fit. Results are added to
+`research/results/reproduce.jsonl`; `--quick` makes fast, lower-quality runs, which this page leaves out. Cells that ask for
+the same fit share it. A run is repeated by its line: settings, seed and versions are in it.
+The key that deals records to teachers is drawn anew, and a
 GPU's sums have no fixed order, so figures come out alike and not equal.
 """
 

@@ -1,14 +1,15 @@
-"""Running units: fit, judge, write down. Each is done once, and one that was interrupted goes on where it stopped.
+"""Running units: fit, evaluate, write down. Each is run once, and one that was interrupted is resumed where it stopped.
 
 A unit is a fit and a seed. It lives in a work folder, which holds its run folder (`private/` and `release/`), until its line is in
 the results file. So after a crash at any time:
 
 - in the middle of a fit, it is resumed on the same ledger, and nothing is paid twice;
-- after it, the generator is there, and is only judged;
+- after it, the generator is there, and is only evaluated;
 - after its line was written, the unit is finished, and what is left of its folder is removed.
 
-Several runs may share a results file and a work folder, as several processes on one card do: who runs a unit holds its lock, which
-ends with the process, and the others pass it by. A unit that had company says so beside its device, because it took longer.
+Several runs may share a results file and a work folder, as several processes on one GPU do: the process that runs a unit holds its
+lock, which ends with the process, and the others skip the unit. A unit that ran beside others says so with its device:
+it took longer.
 
 Experiments use fast noise with the unit's seed, on benchmark data: they are stamped not for release.
 """
@@ -108,7 +109,7 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     from gpate.run.progress import Interrupted
 
     try:
-        folder, at_first = _begun(unit, place), _company(place)
+        folder, at_first = _begun(unit, place), _running(place)
         record = TASKS[unit.fit.task](unit, place, folder, listeners)
     except Interrupted:
         raise
@@ -117,14 +118,14 @@ def _run(unit: Unit, place: Place, listeners: Listeners) -> Outcome:
     except torch.OutOfMemoryError:
         free_memory()
         return Outcome(unit=unit, reason=f"there is too little memory on {device_name(place.device)}")
-    if (runs := max(at_first, _company(place))) > 1:
+    if (runs := max(at_first, _running(place))) > 1:
         record = replace(record, device=f"{record.device}, shared by {runs} runs")
     results_file.append(place.results, record)
     _finished(folder)
     return Outcome(unit=unit, record=record, new=True)
 
 
-def _company(place: Place) -> int:
+def _running(place: Place) -> int:
     """How many units are being run in this work folder, ours among them."""
     return sum(_is_alive(path) for path in place.work.glob("*.lock"))
 
@@ -141,7 +142,7 @@ def _is_alive(path: Path) -> bool:
 
 
 def _begun(unit: Unit, place: Place) -> Path:
-    """The unit's folder. What was begun there by another version, with other settings, is not gone on with."""
+    """The unit's folder. What was begun there by another version, with other settings, is not resumed."""
     folder = place.work / unit.slug
     note, wanted = folder / "asked.json", json.dumps(asked(unit), sort_keys=True)
     if folder.exists() and not (note.exists() and note.read_text() == wanted):

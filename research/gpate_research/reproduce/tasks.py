@@ -1,4 +1,4 @@
-"""What can be done for a unit: fit and judge, account, or watch teachers agree. Each task gives a record."""
+"""What can be done for a unit: fit and evaluate, account, or measure how far teachers agree. Each task gives a record."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class _Fitted:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
-def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
+def _fit_and_evaluate(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     from gpate.evaluation import evaluate_release
     from gpate.torch_utils import chosen_device
 
     fit = unit.fit
     train, test, data = _benchmark(fit.dataset)
     fitted = _fitted(unit, place, folder, listeners)
-    listeners.on_stage("judging")
+    listeners.on_stage("evaluating")
     began = time.perf_counter()
     device = str(chosen_device(place.device))
     release = fitted.model.release_.to(device)
@@ -70,7 +70,7 @@ def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners)
         device=device,
         cache=place.cache,
     )
-    judged = {"evaluate": round(time.perf_counter() - began, 3)}
+    evaluated = {"evaluate": round(time.perf_counter() - began, 3)}
     if DATASETS[fit.dataset].kind == "image" and unit.seed == 0:
         _keep_samples(release, place.samples / f"{unit.slug}.png")
     privacy = fitted.model.privacy
@@ -80,7 +80,7 @@ def _fit_and_judge(unit: Unit, place: Place, folder: Path, listeners: Listeners)
         settings=dict(release.settings),
         privacy=asdict(privacy),
         data=data,
-        seconds={**fitted.seconds, **judged},
+        seconds={**fitted.seconds, **evaluated},
         figures=fitted.figures,
         evaluation=found.to_json(),
         warnings=tuple(fitted.warnings),
@@ -176,7 +176,7 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
 
 
 def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
-    """How far the teachers of a run agree, told without noise. It cannot be resumed, and starts anew."""
+    """How far the teachers of a run agree, without noise. It cannot be resumed, and starts anew."""
     from gpate_research.teacher_agreement import measure_agreement
 
     fit, settings = unit.fit, resolved(unit).changed({} if place.device == "auto" else {"device": place.device})
@@ -202,7 +202,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
         unit,
         place,
         settings=settings.to_json(),
-        privacy={"epsilon": float("inf"), "not_for_release": ["agreement is told without noise"]},
+        privacy={"epsilon": float("inf"), "not_for_release": ["agreement is measured without noise"]},
         data=data,
         seconds={"agreement": round(time.perf_counter() - began, 3)},
         figures={"first": shares[0], "second": shares[1] if len(shares) > 1 else 0.0, "iterations": len(steps)},
@@ -210,7 +210,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
 
 
 def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
-    """Somebody else's synthesizer, judged as ours are. It cannot be resumed, and starts anew."""
+    """Somebody else's synthesizer, evaluated as ours are. It cannot be resumed, and starts anew."""
     from gpate.evaluation.harness import evaluate_records
     from gpate.schema import Schema, TableSchema
     from gpate_research.peers import PEERS, Launch, run_peer
@@ -229,7 +229,7 @@ def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Recor
         seed=unit.seed,
         launch=Launch(seconds=PEER_SECONDS),
     )
-    listeners.on_stage("judging")
+    listeners.on_stage("evaluating")
     began = time.perf_counter()
     found = evaluate_records(
         lambda _: made.records,
@@ -243,21 +243,21 @@ def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Recor
         quick=unit.quick,
         cache=place.cache,
     )
-    judged = round(time.perf_counter() - began, 3)
+    evaluated = round(time.perf_counter() - began, 3)
     return _record(
         unit,
         place,
         settings={**made.settings, "version": made.version},
         privacy={"epsilon": fit.epsilon, "delta": fit.delta, "not_for_release": ["the claim is the peer's own"]},
         data=data,
-        seconds={"fit": made.fit_seconds, "sample": made.sample_seconds, "evaluate": judged},
+        seconds={"fit": made.fit_seconds, "sample": made.sample_seconds, "evaluate": evaluated},
         figures={"fit_seconds": made.fit_seconds},
         evaluation=found.to_json(),
     )
 
 
 TASKS: dict[str, Callable[[Unit, Place, Path, Listeners], Record]] = {
-    "fit": _fit_and_judge,
+    "fit": _fit_and_evaluate,
     "accounting": _accounting,
     "agreement": _agreement,
     "peer": _peer,

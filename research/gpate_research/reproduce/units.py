@@ -108,15 +108,15 @@ def asked(unit: Unit) -> dict[str, Any]:
     return _plain(resolved(unit))
 
 
-def is_of_today(told: Mapping[str, Any], unit: Unit) -> bool:
+def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
     """Whether a record's `asked` is what is asked for today. A setting that it does not know yet had its default then."""
     from gpate.methods.settings import Settings
 
     today = asked(unit)
-    if told.keys() != today.keys() or "method" not in told:
-        return told == today
+    if recorded.keys() != today.keys() or "method" not in recorded:
+        return recorded == today
     try:
-        return _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **told})) == today
+        return _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **recorded})) == today
     except (TypeError, AttributeError, GpateError):  # a setting that is no more, or cannot be had any more
         return False
 
