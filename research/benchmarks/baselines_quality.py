@@ -23,6 +23,7 @@ import torch
 from gpate import GPATE
 from gpate.datasets import dataset
 from gpate.evaluation.image_classifiers import train_classifier
+from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
 
 RECIPES = ("dcgan", "nonprivate", "paper", "dpgan", "dpgan-large", "dpgan-projected", "pategan", "gswgan", "dpmerf")
@@ -67,7 +68,7 @@ def run(
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        model.fit(name, out=Path(folder) / "run", on_progress=count, on_warning=warnings.append)
+        model.fit(name, out=Path(folder) / "run", monitor=Monitor(on_progress=count, on_warning=warnings.append))
         fit = time.perf_counter() - began
         made, classes = model.sample(samples, seed=seed)
         privacy = model.privacy

@@ -1,6 +1,6 @@
 """Agreement of teachers (the paper's section 5): a run of the paper's method whose votes are watched. Benchmarks only.
 
-Its figures are computed from votes without noise. Each is a `NonPrivate` event at a gate of infinite budget, so nothing
+What it reports is computed from votes without noise. It is paid for as a `NonPrivate` event at a gate of infinite budget, so nothing
 here can be mistaken for a release; the student of the run is thrown away.
 """
 
@@ -19,14 +19,16 @@ from gpate.accounting import Budget, NonPrivate
 from gpate.boundary import DPGradAgg, FastNoise, Gate, Released, Sensitive
 from gpate.boundary.plain_agreement import PlainAgreement
 from gpate.errors import InvalidValue
-from gpate.methods.job import TRAIN, Job
-from gpate.methods.settings import Mechanism, Settings
-from gpate.records.content_hash import new_key
-from gpate.records.encoding import read_records, schema_for
-from gpate.records.sharded import Walk
+from gpate.methods import method_named
+from gpate.methods.base import Run
+from gpate.methods.pate import Mechanism, PateMethod
+from gpate.methods.settings import Settings
+from gpate.records import new_key, open_records
 from gpate.run.folder import RunFolder
-from gpate.run.progress import Progress
+from gpate.run.progress import SILENT, Monitor
+from gpate.run.transcript import Transcript
 from gpate.streams import Streams
+from gpate.synthesizer import schema_for
 
 Watcher = Callable[[Sensitive[Tensor]], None]
 """Is handed votes, still sensitive: only a mechanism can make use of them."""
@@ -66,24 +68,24 @@ def measure_agreement(
     budget: Budget,
     seed: int,
     folder: str | os.PathLike[str],
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
+    monitor: Monitor = SILENT,
 ) -> list[float]:
-    """Shares of the first, second, ... bin, on average over all queries of a run. Not private.
+    """Proportions of the first, second, ... bin, on average over all queries of a run. Confidential: computed without noise.
 
     Args:
         dataset: a benchmark's name.
-        settings: of the method `votes`, with the number of teachers in them.
+        settings: of the paper's method, with the number of teachers in them.
         budget: when the run stops.
         seed: of everything, the noise included.
         folder: where its state is kept; a new one.
-        on_progress: called after each iteration.
-        stop: asked after each iteration.
+        monitor: hears of progress, and can stop the run.
     """
-    if settings.method != "votes" or settings.mechanism.teachers is None or settings.mechanism.noiseless:
+    if settings.method != PateMethod.name:
         raise InvalidValue("recipe", settings.recipe, "one whose teachers vote, and with their number in it")
-    schema = schema_for(None, dataset, None)
-    records = read_records(dataset, None, schema)
+    mechanism = settings.of(Mechanism)
+    if mechanism.teachers is None or mechanism.noiseless:
+        raise InvalidValue("recipe", settings.recipe, "one whose teachers vote, and with their number in it")
+    schema, method = schema_for(None, dataset), method_named(settings.method)
     beside = Gate.in_memory(Budget(epsilon=float("inf"), delta=budget.delta), FastNoise(seed))
     measure = PlainAgreement(event=NonPrivate(reason="agreement of teachers, without noise, on a benchmark"))
     seen: list[np.ndarray] = []
@@ -92,18 +94,20 @@ def measure_agreement(
         seen.append(measure(votes, beside).value)
 
     run = RunFolder.create(folder)
+    plan = method.plan(settings, schema, budget.epsilon)
     with Gate.create(run.ledger, budget, FastNoise(seed)) as gate:
-        job = Job(
-            walk=Walk.held(records, schema, settings),
-            schema=schema,
-            settings=dataclasses.replace(settings, mechanism=_Watched(watch=watch, **_fields(settings.mechanism))),
-            gate=gate,
-            folder=run,
-            streams=Streams(seed),
-            key=new_key(),
-            on_progress=on_progress,
-            on_warning=lambda _: None,
-            stop=stop,
+        watched = _Watched(watch=watch, **_fields(mechanism))
+        method.fit(
+            Run(
+                records=open_records(dataset, None, schema, key=new_key(), chunk=plan.chunk),
+                schema=schema,
+                settings=settings.with_group("mechanism", watched),
+                plan=plan,
+                gate=gate,
+                folder=run,
+                transcript=Transcript(gate, run),
+                streams=Streams(seed),
+                monitor=monitor,
+            )
         )
-        TRAIN["votes"](job)
-    return [float(share) for share in np.mean(seen, axis=0)]
+    return [float(proportion) for proportion in np.mean(seen, axis=0)]

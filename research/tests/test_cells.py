@@ -9,7 +9,8 @@ import pytest
 
 from gpate.datasets import DATASETS
 from gpate.errors import InvalidValue
-from gpate.methods.recipes import RECIPES, resolve
+from gpate.methods.pate import Mechanism
+from gpate.methods.recipes import recipes, resolve
 from gpate.schema import Schema
 from gpate_research.reproduce.cells import CELLS, KINDS, METRICS, SYSTEMS, Fit, cells_of, select, unavailable
 from gpate_research.reproduce.paper_tables import TABLES, PaperTable
@@ -77,12 +78,12 @@ def test_ablations_change_one_setting_of_the_recipe() -> None:
         assert fit is not None
         schema = Schema.load(DATASETS[cell.dataset].schema_path)
         base = resolve("paper", schema=schema, dataset=cell.dataset, epsilon=1.0)  # type: ignore[arg-type]
-        changed = base.changed(dict(fit.changes)).mechanism
+        changed = base.changed(dict(fit.changes)).of(Mechanism)
         key, text = cell.setting.split("=")
         name = {"k": "projected_dims", "n": "teachers", "c": "clip", "B": "bins"}[key]
         assert getattr(changed, name) == (None if text == "none" else float(text))
         others = {"projected_dims", "teachers", "clip", "bins", "samples", "vote_sigma", "threshold_sigma"} - {name}
-        assert all(getattr(changed, other) == getattr(base.mechanism, other) for other in others)
+        assert all(getattr(changed, other) == getattr(base.of(Mechanism), other) for other in others)
         assert changed.accountant == "rdp-paper"
 
 
@@ -151,7 +152,7 @@ def test_a_grid_that_contradicts_itself_is_refused() -> None:
 def test_what_is_asked_is_the_recipe_and_not_its_speed() -> None:
     fit = Fit(recipe="paper", dataset="mnist", epsilon=1.0)
     plain = asked(Unit(fit=fit, seed=0))
-    assert plain["mechanism"]["teachers"] == RECIPES["paper-mnist-eps1"].mechanism.teachers
+    assert plain["mechanism"]["teachers"] == recipes()["paper-mnist-eps1"].of(Mechanism).teachers
     assert "speed" not in plain
     assert plain == asked(Unit(fit=fit, seed=7))
     assert plain != asked(Unit(fit=fit, seed=0, quick=True))

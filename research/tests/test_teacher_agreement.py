@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpate.accounting import Budget
-from gpate.methods.recipes import RECIPES
+from gpate.methods.recipes import recipes
 from gpate_research.teacher_agreement import measure_agreement
 
 
@@ -14,7 +14,7 @@ def test_only_recipes_whose_teachers_vote(tmp_path: object) -> None:
         with pytest.raises(ValueError, match="teachers vote"):
             measure_agreement(
                 "digits",
-                settings=RECIPES[name],
+                settings=recipes()[name],
                 budget=Budget(epsilon=1.0, delta=1e-5),
                 seed=0,
                 folder=f"{tmp_path}/run",

@@ -1,32 +1,35 @@
 """Differentially private synthetic data.
 
-Private records stay behind a gate (`gpate.boundary`). What leaves it is noised, and paid for in a ledger
+Private records (`gpate.records`) stay behind a gate (`gpate.boundary`). What leaves it is noised, and paid for in a ledger
 (`gpate.accounting`) before the noise is drawn.
 
-    >>> from gpate import GPATE, Schema
-    >>> GPATE(epsilon=1.0, delta=1e-5)
-    GPATE(epsilon=1.0, delta=1e-05, recipe='default')
+    >>> from gpate import Schema, Synthesizer
+    >>> Synthesizer(epsilon=1.0, delta=1e-5)
+    Synthesizer(epsilon=1.0, delta=1e-05, recipe='default')
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpate.version import __version__
 
 if TYPE_CHECKING:
+    from gpate.run.progress import Monitor
     from gpate.schema import Schema
-    from gpate.synthesizer import GPATE
+    from gpate.synthesizer import GPATE, Synthesizer
 
-__all__ = ["GPATE", "Schema", "__version__"]
+__all__ = ["GPATE", "Monitor", "Schema", "Synthesizer", "__version__"]
+
+_HOME = {
+    "GPATE": "gpate.synthesizer",
+    "Monitor": "gpate.run.progress",
+    "Schema": "gpate.schema",
+    "Synthesizer": "gpate.synthesizer",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the heavy rooms when they are first asked for."""
-    if name == "GPATE":
-        from gpate.synthesizer import GPATE
-
-        return GPATE
-    if name == "Schema":
-        from gpate.schema import Schema
-
-        return Schema
-    raise AttributeError(f"module 'gpate' has no attribute {name!r}")
+    """Imports what needs torch when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'gpate' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,11 +1,11 @@
-"""The estimator: fit on private records, release a generator, sample without end.
+"""The estimator: fit to private records, release a generator, sample without limit.
 
-    >>> model = GPATE(epsilon=1.0, delta=1e-5)
+    >>> model = Synthesizer(epsilon=1.0, delta=1e-5)
     >>> sorted(model.get_params())[:4]
     ['delta', 'device', 'epsilon', 'noise']
 
-The budget is the promise: (epsilon, delta) for one record added or removed, whatever happens on the way. `fit` writes a run
-folder with two halves, `private/` and `release/`; only the second may leave.
+The guarantee is (epsilon, delta)-differential privacy for one record added or removed, whatever happens on the way. `fit` writes
+a run folder with two halves, `private/` and `release/`; only the second is safe to publish.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
 from gpate.accounting import Budget
 from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
 from gpate.datasets import DATASETS, no_such_source
-from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed
-from gpate.methods import recipes
-from gpate.methods.job import SHARDED, TRAIN, Job, tell_outside_domain
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed, SchemaError, shown
+from gpate.methods import method_named, methods, recipes
+from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
 from gpate.methods.settings import Settings
-from gpate.records.content_hash import new_key
-from gpate.records.encoding import schema_for, source_of
-from gpate.records.sharded import Walk, walk_through
+from gpate.records import PrivateRecords, new_key, open_records
 from gpate.release import Certificate, Release, write_release
 from gpate.run.folder import RunFolder, RunFolderError, key_from
-from gpate.run.progress import Progress
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.run.progress import SILENT, Monitor
+from gpate.run.transcript import Transcript
+from gpate.schema import Boolean, Categorical, Schema, TableSchema
 from gpate.streams import Streams
 from gpate.torch_utils import chosen_device
 
 _MOST = 1000.0
-"""Of epsilon: with more the noise is finer than the numbers it is added to."""
+"""Largest epsilon: with more, the noise is finer than the numbers it is added to."""
 
 
 class NotFittedError(GpateError, AttributeError, ValueError):
@@ -51,15 +50,15 @@ class NotFittedError(GpateError, AttributeError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What a fitted model promises, and what it spent.
+    """What a fitted model guarantees, and what it spent.
 
     Attributes:
-        epsilon: promised.
-        delta: promised.
-        neighbours: for whom.
-        spend: epsilon by mechanism's events, recomputed from the ledger.
+        epsilon: guaranteed.
+        delta: guaranteed.
+        neighbours: the relation between data sets that the guarantee is about.
+        spend: epsilon by the events of all mechanisms, recomputed from the ledger.
         events: how often each mechanism was run.
-        accountant: who composed them.
+        accountant: which one composed them.
         exact_noise: whether the noise was exact.
         not_for_release: why it may not be released; empty if it may.
     """
@@ -74,28 +73,30 @@ class Privacy:
     not_for_release: tuple[str, ...]
 
 
-class GPATE:
-    """Differentially private generator by private aggregation of teacher discriminators.
+class Synthesizer:
+    """Differentially private generator of synthetic records.
 
     Args:
         epsilon: the whole budget.
         delta: well below one over the number of records.
         recipe: `default`, what measured best for this kind of records; `paper`, the paper's numbers for the data set and
-            epsilon; or another name in `gpate.methods.recipes.RECIPES`.
+            epsilon; or another name of `gpate.methods.recipes.recipes()`.
         settings: changes to the recipe, by name.
         noise: `exact`, or `fast` for experiments (stamped not for release).
         noise_seed: with fast noise only, to repeat an experiment.
         seed: of everything but the noise.
         device: `auto`, `cpu` or `cuda`.
-        quick: a try-out with few iterations.
+        quick: a fast, lower-quality run. The guarantee is the same.
     """
+
+    default_recipe: ClassVar[str] = "default"
 
     def __init__(
         self,
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
-        recipe: str = "default",
+        recipe: str | None = None,
         settings: Mapping[str, Any] | None = None,
         noise: str = "exact",
         noise_seed: int | None = None,
@@ -105,7 +106,7 @@ class GPATE:
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
-        self.recipe = recipe
+        self.recipe = self.default_recipe if recipe is None else recipe
         self.settings = settings
         self.noise = noise
         self.noise_seed = noise_seed
@@ -131,7 +132,7 @@ class GPATE:
         return self
 
     def __repr__(self) -> str:
-        return f"GPATE(epsilon={self.epsilon!r}, delta={self.delta!r}, recipe={self.recipe!r})"
+        return f"{type(self).__name__}(epsilon={self.epsilon!r}, delta={self.delta!r}, recipe={self.recipe!r})"
 
     # --- fit ---------------------------------------------------------------------------------------------------------
 
@@ -145,9 +146,7 @@ class GPATE:
         out: str | os.PathLike[str] | None = None,
         ranks: Ranks = ALONE,
         sites: bool = False,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_warning: Callable[[str], None] = lambda _: None,
-        stop: Callable[[], bool] = lambda: False,
+        monitor: Monitor = SILENT,
     ) -> Self:
         """Fits the generator to private records.
 
@@ -160,57 +159,53 @@ class GPATE:
             ranks: from `gpate.boundary.ranks_here()` in a process that torchrun started. All ranks call `fit` alike; rank 0
                 alone pays and writes, and is the only one fitted.
             sites: whether each rank brings records of its own, instead of all bringing the same. A record that two sites have counts
-                twice, and the promise does not cover that.
-            on_progress: called after each iteration with numbers that may be shown.
-            on_warning: called with what a user should know before trusting the result. It stands in the report, too.
-            stop: asked after each iteration; True stops the run so that it can be resumed.
+                twice, and the guarantee does not cover that.
+            monitor: hears of progress and warnings, and can stop the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
         if name is None and schema is None and isinstance(data, str) and not Path(data).expanduser().exists():
             raise no_such_source(data)
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
-        noise = noise_named(self.noise, seed=self.noise_seed)
-        _check_method(settings, ranks)
+        method, noise = method_named(settings.method), noise_named(self.noise, seed=self.noise_seed)
+        _check_ranks(settings, ranks)
         ranks.agree("settings", (settings.to_json(), self.epsilon, self.delta, self.noise, self.noise_seed, self.seed))
         ranks.agree("schema", public.to_dict())
-        streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
-        epsilon = float("inf") if settings.noiseless else self.epsilon
-        if math.isfinite(epsilon) and epsilon > _MOST:
-            raise InvalidValue(
-                "epsilon", epsilon, f"at most {_MOST:g}", "More is no promise: take the recipe `nonprivate`."
-            )
-        pure = settings.pure(epsilon)
-        budget = Budget(epsilon=epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
-        for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():
-            on_warning(caution)
         ranks.agree("choice of sites", sites)
-        walk = _walk(data, labels, public, settings, ranks, sites)
+        streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
+        if math.isfinite(self.epsilon) and self.epsilon > _MOST:
+            raise InvalidValue(
+                "epsilon", self.epsilon, f"at most {_MOST:g}", "More guarantees nothing: take the recipe `nonprivate`."
+            )
+        plan = method.plan(settings, public, self.epsilon)
+        budget = plan.budget(self.epsilon, self.delta)
+        method.check_budget(settings, budget=budget, dims=plan.spec.dims)
+        for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():
+            monitor.on_warning(caution)
         key = key_from(ranks.share(lambda: new_key().hex()))
-        fingerprint = _recognised(walk, key)
-        recipes.check_room(settings, budget=budget, dims=walk.spec.dims)
+        records = open_records(
+            data, labels, public, key=key, chunk=plan.chunk, sharded=method.sharded, ranks=ranks, sites=sites
+        )
+        fingerprint = records.fingerprint()
         folder = _shared_folder(
             ranks, lambda: RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         )
-        plan = {
-            "source": source_of(data),
+        written = {
+            "source": _source_of(data),
             "sites": sites,
             "schema": public.to_dict(),
             "settings": settings.to_json(),
             "seed": streams.seed,
             "partition_key": key.hex(),
             "fingerprint": fingerprint,
-            "budget": {
-                "epsilon": str(budget.epsilon),
-                "delta": budget.delta,
-                "pure": pure,
-                "accountant": budget.accountant,
-            },
+            "epsilon": str(self.epsilon),
+            "delta": self.delta,
             "noise": self.noise,
             "noise_seed": self.noise_seed,
         }
-        with _gate(ranks, partial(_begun, folder, plan), folder, budget, noise) as gate:
-            self._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
+        with _gate(ranks, partial(_begun, folder, written), folder, budget, noise) as gate:
+            run = _run(records, settings, plan, gate, folder, streams, monitor)
+            self._finish(run)
         return self
 
     @classmethod
@@ -221,9 +216,7 @@ class GPATE:
         labels: Any = None,
         *,
         ranks: Ranks = ALONE,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_warning: Callable[[str], None] = lambda _: None,
-        stop: Callable[[], bool] = lambda: False,
+        monitor: Monitor = SILENT,
     ) -> Self:
         """Goes on with a run that was stopped or killed, on the same ledger, without paying twice.
 
@@ -232,41 +225,46 @@ class GPATE:
             data: the same records, if they were not read from a file.
             labels: likewise.
             ranks: as in `fit`; best as many as before, or the teachers begin again (nothing is paid twice).
-            on_progress: as in `fit`.
-            on_warning: as in `fit`.
-            stop: as in `fit`.
+            monitor: as in `fit`.
         """
         folder = _shared_folder(ranks, lambda: _unfinished(run))
-        plan = ranks.share(folder.plan)
-        data = plan["source"] if data is None else data
+        written = ranks.share(folder.plan)
+        data = written["source"] if data is None else data
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
-        public = Schema.from_dict(plan["schema"])
-        settings = Settings.from_json(plan["settings"])
-        _check_method(settings, ranks)
-        walk = _walk(data, labels, public, settings, ranks, plan["sites"])
-        key = key_from(plan["partition_key"])
-        if _recognised(walk, key) != plan["fingerprint"]:
+        public, settings = Schema.from_dict(written["schema"]), settings_of(written["settings"])
+        method = method_named(settings.method)
+        _check_ranks(settings, ranks)
+        model = cls(
+            epsilon=float(written["epsilon"]),
+            delta=written["delta"],
+            recipe=settings.recipe,
+            noise=written["noise"],
+            noise_seed=written["noise_seed"],
+        )
+        plan = method.plan(settings, public, model.epsilon)
+        records = open_records(
+            data,
+            labels,
+            public,
+            key=key_from(written["partition_key"]),
+            chunk=plan.chunk,
+            sharded=method.sharded,
+            ranks=ranks,
+            sites=written["sites"],
+        )
+        if records.fingerprint() != written["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Fix: resume with the same data, or start a new run."
             )
-        budget = Budget(**{**plan["budget"], "epsilon": float(plan["budget"]["epsilon"])})
-        model = cls(
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            recipe=settings.recipe,
-            noise=plan["noise"],
-            noise_seed=plan["noise_seed"],
-        )
-        noise, streams = noise_named(plan["noise"], seed=plan["noise_seed"]), Streams(plan["seed"])
-        with _gate(ranks, Gate.resume, folder, budget, noise) as gate:
-            _shared_folder(
-                ranks, lambda: _unfinished(folder.path)
-            )  # or another process ended it while this one read records
-            model._run(walk, public, settings, gate, folder, streams, key, ranks, on_progress, on_warning, stop)
+        noise, streams = noise_named(model.noise, seed=model.noise_seed), Streams(written["seed"])
+        with _gate(ranks, Gate.resume, folder, plan.budget(model.epsilon, model.delta), noise) as gate:
+            # another process may have ended it while this one read records
+            _shared_folder(ranks, lambda: _unfinished(folder.path))
+            model._finish(_run(records, settings, plan, gate, folder, streams, monitor))
         return model
 
-    def _settings(self, name: str | None, schema: TableSchema | ImageSchema) -> Settings:
+    def _settings(self, name: str | None, schema: AnySchema) -> Settings:
         settings = recipes.resolve(self.recipe, schema=schema, dataset=name, epsilon=self.epsilon)
         if self.quick:
             settings = recipes.quick(settings)
@@ -277,62 +275,16 @@ class GPATE:
         chosen_device(settings.speed.device)
         return settings
 
-    def _run(
-        self,
-        walk: Walk,
-        schema: TableSchema | ImageSchema,
-        settings: Settings,
-        gate: Gate,
-        folder: RunFolder,
-        streams: Streams,
-        key: bytes,
-        ranks: Ranks,
-        on_progress: Callable[[Progress], None],
-        on_warning: Callable[[str], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        def warn(text: str) -> None:
-            folder.add_note(text)
-            on_warning(text)
-
-        job = Job(
-            walk=walk,
-            schema=schema,
-            settings=settings,
-            gate=gate,
-            folder=folder,
-            streams=streams,
-            key=key,
-            on_progress=on_progress if ranks.first else lambda _: None,
-            on_warning=warn if ranks.first else lambda _: None,
-            stop=stop,
-            ranks=ranks,
-        )
-        tell_outside_domain(job)
+    def _finish(self, run: Run) -> None:
+        """Fits, and writes the release."""
         with _matmul_precision("high"):
-            fitted = TRAIN[settings.method](job)
-
-        def publish() -> None:
-            write_release(
-                folder.release,
-                spec=fitted.spec,
-                weights={
-                    name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()
-                },
-                shares=fitted.shares.tolist(),
-                schema=schema,
-                ledger=gate.ledger,
-                settings=fitted.settings.to_json(),
-                not_for_release=gate.not_for_release,
-                notes=folder.notes,
-            )
-
-        ranks.share(publish)
-        folder.drop_checkpoints()
-        self.run_ = folder.path
+            fitted = execute(run)
+        run.ranks.share(lambda: publish(run, fitted))
+        run.folder.drop_checkpoints()
+        self.run_ = run.folder.path
         self.settings_ = fitted.settings
-        if ranks.first:
-            self.release_ = Release.load(folder.release)
+        if run.ranks.first:
+            self.release_ = Release.load(run.folder.release)
 
     # --- after fitting -------------------------------------------------------------------------------------------------
 
@@ -340,7 +292,7 @@ class GPATE:
     def _fitted(self) -> Release:
         release: Release | None = getattr(self, "release_", None)
         if release is None:
-            raise NotFittedError("This GPATE is not fitted. Fix: call fit(...), or GPATE.load(folder).")
+            raise NotFittedError(f"This {type(self).__name__} is not fitted. Fix: call fit(...), or load(folder).")
         return release
 
     @property
@@ -389,35 +341,107 @@ class GPATE:
         return model
 
 
-def _cost_of(schema: TableSchema | ImageSchema, budget: Budget) -> list[str]:
+class GPATE(Synthesizer):
+    """The paper's method (G-PATE, NeurIPS 2021): a `Synthesizer` whose recipe is `paper` unless another is named."""
+
+    default_recipe: ClassVar[str] = "paper"
+
+
+def publish(run: Run, fitted: Fitted) -> None:
+    """Writes the release of a fitted run."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()}
+    write_release(
+        run.folder.release,
+        spec=fitted.spec,
+        weights=weights,
+        shares=fitted.proportions.tolist(),
+        schema=run.schema,
+        ledger=run.gate.ledger,
+        settings=fitted.settings.to_json(),
+        not_for_release=run.gate.not_for_release,
+        notes=run.folder.notes,
+    )
+
+
+def _run(
+    records: PrivateRecords,
+    settings: Settings,
+    plan: Plan,
+    gate: Gate,
+    folder: RunFolder,
+    streams: Streams,
+    monitor: Monitor,
+) -> Run:
+    """A run whose warnings are kept for the release, and heard of on rank 0 alone."""
+    ranks = records.ranks
+
+    def warn(text: str) -> None:
+        folder.add_note(text)
+        monitor.on_warning(text)
+
+    heard = Monitor(on_progress=monitor.on_progress, on_warning=warn, stop=monitor.stop)
+    return Run(
+        records=records,
+        schema=records.schema,
+        settings=settings,
+        plan=plan,
+        gate=gate,
+        folder=folder,
+        transcript=Transcript(gate, folder, ranks=ranks, stop=monitor.stop),
+        streams=streams,
+        monitor=heard if ranks.first else Monitor(stop=monitor.stop),
+        ranks=ranks,
+    )
+
+
+def schema_for(schema: Any, name: str | None = None, target: str | None = None) -> AnySchema:
+    """The public schema: the one that was given, or a benchmark's own."""
+    if schema is None and name is not None:
+        schema = DATASETS[name].schema_path
+    if schema is None:
+        raise SchemaError(
+            "A schema is needed: bounds and categories read off the data would leak. "
+            "Fix: for a table `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema; for images write "
+            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]} with your own numbers and names."
+        )
+    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
+    if target is not None:
+        if not isinstance(public, TableSchema):
+            raise InvalidValue("target", target, "given for tables only")
+        public = Schema.from_dict({**public.to_dict(), "target": target})
+        assert isinstance(public, TableSchema)
+        if public.label is None:
+            classed = [column.name for column in public.columns if isinstance(column, Categorical | Boolean)]
+            which = (
+                f"one of the columns with classes, {shown(classed)}" if classed else "left out: no column has classes"
+            )
+            fix = "Fix: name another, declare this one categorical in the schema, or leave the target out."
+            raise InvalidValue("target", target, which, fix)
+    return public
+
+
+def _source_of(data: Any) -> str | None:
+    """Where a resumed run finds the records again, from whatever folder it is resumed."""
+    if not isinstance(data, str | os.PathLike):
+        return None
+    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
+
+
+def _cost_of(schema: AnySchema, budget: Budget) -> list[str]:
     """That the schema itself was paid for, if it was."""
     if schema.cost is None:
         return []
     epsilon, delta = schema.promised(budget.epsilon, budget.delta)
     return [
         f"The schema's own bounds and categories cost epsilon {schema.cost.epsilon:g} and delta {schema.cost.delta:g}, and it is part of "
-        f"the release, which therefore promises epsilon {epsilon:g} and delta {delta:g} in all. Fix, if that is too much: fit with less."
+        f"the release, which therefore guarantees epsilon {epsilon:g} and delta {delta:g} in all. Fix, if that is too much: fit with less."
     ]
 
 
-def _check_method(settings: Settings, ranks: Ranks) -> None:
-    if ranks.size > 1 and settings.method not in SHARDED:
-        raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(SHARDED)}")
-
-
-def _walk(
-    data: Any, labels: Any, schema: TableSchema | ImageSchema, settings: Settings, ranks: Ranks, sites: bool
-) -> Walk:
-    """The records; those of a method that can be shared need not all be in memory."""
-    shared = settings.method in SHARDED
-    return walk_through(data, labels, schema, settings, shared=shared, ranks=ranks, sites=sites)
-
-
-def _recognised(walk: Walk, key: bytes) -> str:
-    """The records' fingerprint, once all ranks were seen to have the same records before them."""
-    if walk.ranks.size > 1 and not walk.sites:
-        walk.ranks.agree("records", walk.source.witness(key), "give every rank the same data")
-    return walk.fingerprint(key)
+def _check_ranks(settings: Settings, ranks: Ranks) -> None:
+    if ranks.size > 1 and not method_named(settings.method).sharded:
+        sharded = [method.name for method in methods() if method.sharded]
+        raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(sharded)}")
 
 
 def _unfinished(run: str | os.PathLike[str]) -> RunFolder:

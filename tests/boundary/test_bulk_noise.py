@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpate.accounting import Budget
-from gpate.boundary import ExactNoise, Gate, Records, SampledSum, Sensitive
+from gpate.boundary import ExactNoise, Gate, RecordVectors, SampledSum, Sensitive
 from gpate.boundary import bulk_noise as bulk
 from gpate.boundary.bulk_noise import Source, _Law, discrete_gaussian
 from gpate.errors import GpateError, InvalidValue
@@ -180,7 +180,7 @@ def test_sampled_releases_need_no_opendp(tmp_path: object, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "opendp", None)
     with Gate.create(f"{tmp_path}/l", Budget(epsilon=1.0, delta=1e-5)) as gate:
         release = SampledSum(dimension=500, l2_bound=1.0, sigma=40.0, sampling_probability=0.01)
-        values = release(Sensitive(Records(torch.zeros(3, 500))), gate).value
+        values = release(Sensitive(RecordVectors(torch.zeros(3, 500))), gate).value
         assert gate.not_for_release == ()
     assert 30 < values.std() < 52, "500 draws tell it to 3%"
     with pytest.raises(ImportError):

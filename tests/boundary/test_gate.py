@@ -31,7 +31,7 @@ from gpate.boundary import (
     Gate,
     NoisyCounts,
     NoisySum,
-    Records,
+    RecordVectors,
     Released,
     Sensitive,
 )
@@ -111,7 +111,7 @@ def test_nothing_is_released_if_the_ledger_cannot_be_written(tmp_path: Path, mon
     with Gate.create(tmp_path / "l", Budget(epsilon=10.0, delta=1e-5), noise) as gate:
         gate.ledger.close()
         with pytest.raises(LedgerWriteFailed):
-            NoisySum(sigma=5.0, dimension=2)(Sensitive(Records(torch.ones(3, 2))), gate)
+            NoisySum(sigma=5.0, dimension=2)(Sensitive(RecordVectors(torch.ones(3, 2))), gate)
     assert len(read_ledger(tmp_path / "l").entries) == 0
 
 
@@ -123,7 +123,7 @@ def test_a_noise_source_that_fails_raises_and_releases_nothing(gate: Gate, monke
 
     monkeypatch.setattr(gate._noise, "gaussian", broken)
     with pytest.raises(OSError, match="no randomness"):
-        NoisySum(sigma=5.0, dimension=2)(Sensitive(Records(torch.ones(3, 2))), gate)
+        NoisySum(sigma=5.0, dimension=2)(Sensitive(RecordVectors(torch.ones(3, 2))), gate)
     assert len(gate.ledger.entries) == 1  # over-counted, never under-counted
 
 

@@ -22,7 +22,7 @@ from gpate.accounting import (
     PoissonSampledGaussian,
 )
 from gpate.accounting.rdp import rdp_of
-from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyMajority, OneOfMany, Records, SampledSum, Sensitive
+from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyMajority, OneOfMany, RecordVectors, SampledSum, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, VoucherSpent
 from gpate.records.secret_draws import SecretDraws
 
@@ -106,7 +106,7 @@ def test_draws_depend_on_key_name_and_number_and_on_nothing_else() -> None:
 def test_one_record_moves_a_sampled_sum_by_at_most_its_bound(scale: float, bound: float, seed: int) -> None:
     vectors = torch.randn(6, 5, generator=torch.Generator().manual_seed(seed)) * scale
     mechanism = SampledSum(sigma=2.0, dimension=5, l2_bound=bound, sampling_probability=0.1)
-    sums = [mechanism.fixed_point(Sensitive(Records(part)))._value for part in (vectors, vectors[1:])]
+    sums = [mechanism.exact(Sensitive(RecordVectors(part)))._value for part in (vectors, vectors[1:])]
     assert float((sums[0] - sums[1]).double().norm()) * mechanism.unit <= bound
 
 
@@ -114,7 +114,7 @@ def test_one_record_moves_a_sampled_sum_by_at_most_its_bound(scale: float, bound
 def test_a_sampled_sum_is_charged_as_a_poisson_sampled_gaussian_and_noised_by_its_sigma(exact: bool) -> None:
     here = gate(exact=exact)
     mechanism = SampledSum(sigma=6.0, dimension=4000, l2_bound=3.0, sampling_probability=0.01)
-    noisy = mechanism(Sensitive(Records(torch.zeros(2, 4000))), here)
+    noisy = mechanism(Sensitive(RecordVectors(torch.zeros(2, 4000))), here)
     ((event, count),) = here.ledger.tally.items()
     assert isinstance(event, PoissonSampledGaussian)
     assert (event.noise_multiplier, event.sampling_probability, event.dimension, count) == (2.0, 0.01, 4000, 1)
@@ -151,10 +151,10 @@ def test_a_plan_that_was_checked_is_paid_step_by_step_and_not_one_step_more(monk
     allows = Budget.allows
     monkeypatch.setattr(Budget, "allows", lambda self, events: composed.append(1) or allows(self, events))
     for _ in range(room):
-        mechanism(Sensitive(Records(torch.zeros(1, 2))), here)
+        mechanism(Sensitive(RecordVectors(torch.zeros(1, 2))), here)
     assert not composed  # every step was known to fit
     with pytest.raises(BudgetExceeded):
-        mechanism(Sensitive(Records(torch.zeros(1, 2))), here)
+        mechanism(Sensitive(RecordVectors(torch.zeros(1, 2))), here)
     assert here.spend <= 3.0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget, DiscreteGaussian, Laplace
-from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, Records, Sensitive
+from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, RecordVectors, Sensitive
 from gpate.boundary.sums import bounded_steps, sum_of_steps
 from gpate.boundary.values import opened
 from gpate.errors import BudgetExceeded, InvalidValue, NonFiniteInput
@@ -30,9 +30,9 @@ def test_one_record_moves_the_sum_by_at_most_its_bound(
     """Exactly, in integers, whatever the caller's vectors are: the sensitivity the event charges for."""
     mechanism = NoisySum(sigma=sigma, dimension=3, l2_bound=bound)
     groups = torch.zeros(7, dtype=torch.int64)
-    whole = opened(mechanism.fixed_point(Sensitive(Records(torch.from_numpy(vectors), groups))))
+    whole = opened(mechanism.exact(Sensitive(RecordVectors(torch.from_numpy(vectors), groups))))
     rest = torch.from_numpy(np.delete(vectors, out, axis=0))
-    without = opened(mechanism.fixed_point(Sensitive(Records(rest, groups[:6]))))
+    without = opened(mechanism.exact(Sensitive(RecordVectors(rest, groups[:6]))))
     moved = [int(v) for v in (whole - without).flatten()]
     assert sum(v * v for v in moved) * mechanism.unit**2 <= bound**2
 
@@ -43,7 +43,7 @@ def test_one_record_moves_the_sum_by_at_most_its_bound(
 )
 def test_the_sum_equals_the_slow_reference(vectors: np.ndarray, labels: np.ndarray) -> None:
     mechanism = NoisySum(sigma=4.0, dimension=4, groups=3)
-    fixed = opened(mechanism.fixed_point(Sensitive(Records(torch.from_numpy(vectors), torch.from_numpy(labels)))))
+    fixed = opened(mechanism.exact(Sensitive(RecordVectors(torch.from_numpy(vectors), torch.from_numpy(labels)))))
     slow = np.zeros((3, 4))
     for vector, label in zip(vectors, labels, strict=True):
         slow[label] += vector * min(1.0, 1.0 / max(np.linalg.norm(vector), 1e-300))
@@ -52,7 +52,7 @@ def test_the_sum_equals_the_slow_reference(vectors: np.ndarray, labels: np.ndarr
 
 def test_grouped_records_touch_their_own_group_only() -> None:
     mechanism = NoisySum(sigma=4.0, dimension=2, groups=3)
-    fixed = opened(mechanism.fixed_point(Sensitive(Records(torch.ones(1, 2), torch.tensor([1])))))
+    fixed = opened(mechanism.exact(Sensitive(RecordVectors(torch.ones(1, 2), torch.tensor([1])))))
     assert torch.equal(fixed[[0, 2]], torch.zeros(2, 2, dtype=torch.int64))
     assert bool((fixed[1] > 0).all())
 
@@ -60,11 +60,11 @@ def test_grouped_records_touch_their_own_group_only() -> None:
 def test_chunks_and_shards_add_up_to_the_same_integers() -> None:
     vectors, labels = torch.randn(100, 5, generator=torch.Generator().manual_seed(0)), torch.arange(100) % 4
     mechanism = NoisySum(sigma=2.0, dimension=5, groups=4)
-    whole = opened(mechanism.fixed_point(Sensitive(Records(vectors, labels))))
-    chunks = (Sensitive(Records(vectors[i : i + 7], labels[i : i + 7])) for i in range(0, 100, 7))
-    assert torch.equal(opened(mechanism.fixed_point(chunks)), whole)
+    whole = opened(mechanism.exact(Sensitive(RecordVectors(vectors, labels))))
+    chunks = (Sensitive(RecordVectors(vectors[i : i + 7], labels[i : i + 7])) for i in range(0, 100, 7))
+    assert torch.equal(opened(mechanism.exact(chunks)), whole)
     halves = [
-        opened(mechanism.fixed_point(Sensitive(Records(vectors[s], labels[s])))) for s in (slice(0, 50), slice(50, 100))
+        opened(mechanism.exact(Sensitive(RecordVectors(vectors[s], labels[s])))) for s in (slice(0, 50), slice(50, 100))
     ]
     assert torch.equal(halves[0] + halves[1], whole)
 
@@ -100,14 +100,14 @@ def test_the_release_is_the_sum_plus_noise_of_sigma(gate: Gate) -> None:
     mechanism = NoisySum(sigma=5.0, dimension=3000, l2_bound=100.0)
     exact = Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), ExactNoise())
     for g in (exact, Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), FastNoise(seed=0))):
-        noise = mechanism(Sensitive(Records(torch.ones(1, 3000))), g).value - 1.0
+        noise = mechanism(Sensitive(RecordVectors(torch.ones(1, 3000))), g).value - 1.0
         assert abs(noise.mean()) < 6 * 5.0 / 3000**0.5
         assert abs(noise.std() / 5.0 - 1) < 6 / (2 * 3000) ** 0.5
 
 
 def test_what_is_charged_is_the_bound_over_sigma(exact_gate: Gate) -> None:
     NoisySum(sigma=9.0, dimension=4, groups=2, l2_bound=3.0)(
-        Sensitive(Records(torch.ones(3, 4), torch.tensor([0, 1, 1]))), exact_gate
+        Sensitive(RecordVectors(torch.ones(3, 4), torch.tensor([0, 1, 1]))), exact_gate
     )
     event = exact_gate.ledger.entries[-1].event
     assert isinstance(event, DiscreteGaussian)
@@ -121,7 +121,7 @@ def test_non_finite_records_are_an_error_and_cost_nothing(gate: Gate, bad: float
     vectors = torch.ones(5, 3)
     vectors[2, 1] = bad
     with pytest.raises(NonFiniteInput, match="nothing was spent"):
-        NoisySum(sigma=5.0, dimension=3)(Sensitive(Records(vectors)), gate)
+        NoisySum(sigma=5.0, dimension=3)(Sensitive(RecordVectors(vectors)), gate)
     assert not gate.ledger.entries
 
 
@@ -131,7 +131,9 @@ def test_labels_outside_the_declared_classes_are_an_error_that_shows_none(gate: 
             NoisyCounts(classes=2, sigma=5.0)(Sensitive(labels), gate)
         assert "77" not in str(caught.value)
     with pytest.raises(InvalidValue):
-        NoisySum(sigma=5.0, dimension=1, groups=2)(Sensitive(Records(torch.ones(2, 1), torch.tensor([0, 2]))), gate)
+        NoisySum(sigma=5.0, dimension=1, groups=2)(
+            Sensitive(RecordVectors(torch.ones(2, 1), torch.tensor([0, 2]))), gate
+        )
     assert not gate.ledger.entries
 
 
@@ -186,7 +188,7 @@ def test_bad_settings_are_named(make: object) -> None:
 
 def test_vectors_of_another_length_are_an_error(gate: Gate) -> None:
     with pytest.raises(InvalidValue, match="records, 3"):
-        NoisySum(sigma=5.0, dimension=3)(Sensitive(Records(torch.ones(5, 4))), gate)
+        NoisySum(sigma=5.0, dimension=3)(Sensitive(RecordVectors(torch.ones(5, 4))), gate)
 
 
 @given(has=hnp.arrays(np.bool_, (6, 4)), out=st.integers(0, 5))

@@ -13,8 +13,7 @@ import gpate.datasets
 from gpate.cache_files import cache_folder
 from gpate.datasets import DATASETS, benchmark_of, dataset, load
 from gpate.errors import DataNotFound, InvalidValue
-from gpate.records import image_files as images
-from gpate.records.image_files import Limits
+from gpate.image_files import Limits, Shape
 from gpate.records.sources import read_source
 from gpate.schema import Schema
 from gpate.synthesizer import GPATE
@@ -71,7 +70,7 @@ def test_limits_and_shapes_are_checked():
     with pytest.raises(InvalidValue, match="image_pixels"):
         Limits(image_pixels=0)
     with pytest.raises(InvalidValue, match="channels"):
-        images.Shape(height=2, width=2, channels=2)
+        Shape(height=2, width=2, channels=2)
 
 
 def test_cache_folder_by_default(monkeypatch):

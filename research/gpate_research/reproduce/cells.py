@@ -234,16 +234,17 @@ def _changes(setting: str, dataset: str, epsilon: float) -> tuple[tuple[str, Any
     key, _, text = setting.partition("=")
     name = _SETTINGS[key]
     value = None if text == "none" else float(text) if key == "c" else int(text)
-    return () if getattr(_paper(dataset, epsilon).mechanism, name) == value else ((name, value),)
+    return () if getattr(_paper(dataset, epsilon), name) == value else ((name, value),)
 
 
 @lru_cache
 def _paper(dataset: str, epsilon: float) -> Any:
+    from gpate.methods.pate import Mechanism
     from gpate.methods.recipes import resolve
     from gpate.schema import Schema
 
     schema = Schema.load(DATASETS[dataset].schema_path)
-    return resolve("paper", schema=schema, dataset=dataset, epsilon=epsilon)  # type: ignore[arg-type]
+    return resolve("paper", schema=schema, dataset=dataset, epsilon=epsilon).of(Mechanism)  # type: ignore[arg-type]
 
 
 def _meaning(word: str) -> dict[str, Any]:
@@ -322,7 +323,7 @@ def select(table: str = "all", *patterns: str) -> tuple[Cell, ...]:
 
 def unavailable(fit: Fit) -> str | None:
     """Why this cannot be run here; None if it can, as far as can be seen without reading data."""
-    from gpate.methods.recipes import RECIPES
+    from gpate.methods.recipes import recipes
     from gpate_research.datasets.lookup import find
 
     if fit.task == "peer":
@@ -334,7 +335,7 @@ def unavailable(fit: Fit) -> str | None:
         except PeerMissing:
             return f"{peer.package} is not here: docs/evaluation.md, section Peers; then set {peer.variable}"
         return None
-    if fit.recipe not in ("default", *RECIPES):
+    if fit.recipe not in ("default", *recipes()):
         return f"this version has no recipe {fit.recipe}"
     if fit.dataset.startswith("celeba") and fit.task != "accounting":
         if find("img_align_celeba") or find("celeba-attributes.parquet"):

@@ -89,6 +89,7 @@ def _fit_and_evaluate(unit: Unit, place: Place, folder: Path, listeners: Listene
 
 def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fitted:
     """The fit: loaded if it is finished, resumed if it was begun, or new."""
+    from gpate.run.progress import Monitor
     from gpate.synthesizer import GPATE
 
     run_folder, notes = folder / "run", folder / "fit.json"
@@ -107,10 +108,11 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
         warnings.append(text)
         listeners.on_warning(text)
 
+    monitor = Monitor(on_progress=progress, on_warning=warn, stop=listeners.stop)
     resumed = (run_folder / "private" / "run.json").exists()
     began = time.perf_counter()
     if resumed:
-        model = GPATE.resume(run_folder, on_progress=progress, on_warning=warn, stop=listeners.stop)
+        model = GPATE.resume(run_folder, monitor=monitor)
     else:  # new, or killed before anything was planned, so that nothing was spent
         model = GPATE(
             epsilon=1.0 if fit.epsilon == float("inf") else fit.epsilon,  # a recipe without privacy says so itself
@@ -123,7 +125,7 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
             device=place.device,
             quick=unit.quick,
         )
-        model.fit(fit.dataset, out=run_folder, on_progress=progress, on_warning=warn, stop=listeners.stop)
+        model.fit(fit.dataset, out=run_folder, monitor=monitor)
     free_memory()
     seconds = time.perf_counter() - began
     figures: dict[str, float] = {"iterations": iterations} if iterations else {}
@@ -141,8 +143,9 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
 def _budget(unit: Unit, settings: Settings) -> Budget:
     """As a fit whose teachers vote has it."""
     from gpate.accounting import Budget
+    from gpate.methods.pate import Mechanism
 
-    mechanism = settings.mechanism
+    mechanism = settings.of(Mechanism)
     return Budget(
         epsilon=unit.fit.epsilon,
         delta=unit.fit.delta,
@@ -154,13 +157,14 @@ def _budget(unit: Unit, settings: Settings) -> Budget:
 def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """How many iterations a recipe's noise buys: no record is read."""
     from gpate.accounting.accountants import tally
+    from gpate.methods.pate import Mechanism
     from gpate.schema import ImageSchema, Schema
 
     fit, settings = unit.fit, resolved(unit)
     schema = Schema.load(DATASETS[fit.dataset].schema_path)
     assert isinstance(schema, ImageSchema)
     began = time.perf_counter()
-    budget, mechanism = _budget(unit, settings), settings.mechanism
+    budget, mechanism = _budget(unit, settings), settings.of(Mechanism)
     step = tally(mechanism.iteration(schema.channels * schema.height * schema.width))
     iterations = budget.fits(step)
     spend = budget.spend({event: iterations * count for event, count in step.items()}) if iterations else 0.0
@@ -177,6 +181,7 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
 
 def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """How far the teachers of a run agree, without noise. It cannot be resumed, and starts anew."""
+    from gpate.run.progress import Monitor
     from gpate_research.teacher_agreement import measure_agreement
 
     fit, settings = unit.fit, resolved(unit).changed({} if place.device == "auto" else {"device": place.device})
@@ -194,8 +199,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
         budget=_budget(unit, settings),
         seed=unit.seed,
         folder=folder / "run",
-        on_progress=progress,
-        stop=listeners.stop,
+        monitor=Monitor(on_progress=progress, stop=listeners.stop),
     )
     free_memory()
     return _record(

@@ -110,13 +110,13 @@ def asked(unit: Unit) -> dict[str, Any]:
 
 def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
     """Whether a record's `asked` is what is asked for today. A setting that it does not know yet had its default then."""
-    from gpate.methods.settings import Settings
+    from gpate.methods.base import settings_of
 
     today = asked(unit)
     if recorded.keys() != today.keys() or "method" not in recorded:
         return recorded == today
     try:
-        return _plain(Settings.from_json({"recipe": "", "source": "", "speed": {}, **recorded})) == today
+        return _plain(settings_of({"recipe": "", "source": "", "speed": {}, **recorded})) == today
     except (TypeError, AttributeError, GpateError):  # a setting that is no more, or cannot be had any more
         return False
 

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from gpate.accounting.guesses import one_run_bound
 from gpate.audit.cases import Sides, blank_images
 from gpate.audit.game import RecipeGame
-from gpate.audit.transcript_gate import Heard
+from gpate.audit.transcript_gate import NoisedRelease
 from gpate.errors import InvalidValue, require_count, require_probability
 from gpate.features.image_features import image_features
-from gpate.records.encoding import read_records
+from gpate.methods.embedding import Embedding, EmbeddingMethod
+from gpate.records import hold_records
 from gpate.schema import ImageSchema
 from gpate.streams import Streams
 
@@ -71,7 +72,7 @@ class _Drawn:
 
     def sides(self) -> Sides:
         """The same records twice."""
-        records = read_records(self.images[self.kept], self.labels[self.kept], self.schema)
+        records = hold_records(self.images[self.kept], self.labels[self.kept], self.schema)
         return records, records
 
 
@@ -108,10 +109,10 @@ def one_run(
     labels, kept = np.arange(canaries) % 2, rng.random(canaries) < 0.5
     case = _Drawn(images=images, labels=labels, kept=kept)
     game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {}, noise=noise)
-    if game.resolved.method != "embedding":
+    if game.resolved.method != EmbeddingMethod.name:
         raise InvalidValue("recipe", recipe, "one of the method embedding", "The others are audited by `play`.")
-    heard = next(heard for heard in game.tape(True).heard if heard.purpose == "sum")
-    scores = _scores(heard, _vectors(game, images), labels)
+    release = next(release for release in game.transcript(True).releases if release.purpose == "sum")
+    scores = _scores(release, _vectors(game, images), labels)
     order = np.argsort(scores)
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
     right = int((~kept[outs]).sum() + kept[ins].sum())
@@ -132,20 +133,20 @@ def _vectors(game: RecipeGame, images: NDArray[np.uint8]) -> NDArray[np.float64]
     schema = game.case.schema
     assert isinstance(schema, ImageSchema)
     shape = (schema.channels, schema.height, schema.width)
-    phi = image_features(shape, settings=game.resolved.embedding.first, streams=Streams(game.seed))
+    phi = image_features(shape, settings=game.resolved.of(Embedding).first, streams=Streams(game.seed))
     with torch.no_grad():
         return phi(torch.from_numpy(images).float().div(255).view(-1, *shape)).double().numpy()
 
 
-def _scores(heard: Heard, vectors: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def _scores(release: NoisedRelease, vectors: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """How much each canary seems to be in: the least-squares estimate of its coin, drawn to one half by the noise.
 
     A class's sum is sum_i c_i phi_i + noise, with coins c_i of mean 1/2 and variance 1/4; this is the best linear guess.
     """
-    sigma = float(getattr(heard.event, "sigma"))  # noqa: B009 - Event has no sigma of its own
+    sigma = float(getattr(release.event, "sigma"))  # noqa: B009 - Event has no sigma of its own
     scores = np.zeros(len(vectors))
     for label in np.unique(labels):
         own = vectors[labels == label]
-        rest = heard.answer[label] - own.sum(0) / 2
+        rest = release.answer[label] - own.sum(0) / 2
         scores[labels == label] = np.linalg.solve(own @ own.T / 4 + sigma**2 * np.eye(len(own)), own @ rest) / 4
     return scores

@@ -2,8 +2,8 @@
 
 >>> case = WorstCase(schema=blank_images(8))
 >>> without, with_ = case.sides()
->>> len(without.records), len(with_.records)
-(8, 9)
+>>> without, with_
+(HeldRecords(<withheld>), HeldRecords(<withheld>))
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 
-from gpate.errors import InvalidValue, require_count
-from gpate.records.encoding import read_records
+from gpate.errors import require_count
+from gpate.records import HeldRecords, hold_records
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
 
-Sides = tuple[Any, Any]
+Sides = tuple[HeldRecords, HeldRecords]
 """Private records without and with the record in question."""
 
 
@@ -72,11 +72,12 @@ class WorstCase:
     def sides(self) -> Sides:
         """Made up: no private record is in them."""
         places = [0.0] * (self.rows - self.rows // 2) + [0.4] * (self.rows // 2) + [1.0]
+        facts = replace(self.schema, row_id=None)
         if isinstance(self.schema, ImageSchema):
-            with_ = read_records(*_images(self.schema, places), replace(self.schema, row_id=None))
+            with_ = hold_records(*_images(self.schema, places), facts)
         else:
-            with_ = read_records(_table(self.schema, places), None, replace(self.schema, row_id=None))
-        return _without(with_, len(places) - 1), with_
+            with_ = hold_records(_table(self.schema, places), None, facts)
+        return with_.without(len(places) - 1), with_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +99,8 @@ class FileCase:
     def sides(self) -> Sides:
         """Reads the file."""
         require_count("record", self.record)
-        with_ = read_records(self.path, None, self.schema)
-        if self.record >= len(with_.records):
-            raise InvalidValue("record", self.record, "the number of a record of the file, from 0")
-        return _without(with_, self.record), with_
-
-
-def _without(records: Any, number: int) -> Any:
-    keep = np.delete(np.arange(len(records.records)), number)
-    kept = records.records.iloc[keep].reset_index(drop=True) if records.kind == "table" else records.records[keep]
-    labels = None if records.labels is None else records.labels[keep]
-    return replace(
-        records, records=kept, labels=labels, row_ids=None if records.row_ids is None else records.row_ids[keep]
-    )
+        with_ = hold_records(self.path, None, self.schema)
+        return with_.without(self.record), with_
 
 
 def _images(schema: ImageSchema, places: list[float]) -> tuple[np.ndarray, np.ndarray | None]:

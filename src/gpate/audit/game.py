@@ -6,12 +6,12 @@
     >>> audit.caught, 0.5 < audit.bound <= 8.0
     (False, True)
 
-A game makes one run at a time and gives its score (`tape`), or what its score is computed from (`samples`):
+A game makes one run at a time and gives its score (`transcript`), or what its score is computed from (`samples`):
 
-- `tape`: the attacker saw every answer of the gate and knows everything but the noise (`gpate.audit.transcript_gate`). The best score
+- `transcript`: the attacker saw every answer of the gate and knows everything but the noise (`gpate.audit.transcript_gate`). The best score
   there is, so the bound comes near the truth; the student is hardly trained, because it is made of answers alone.
 - `samples`: the attacker has synthetic records only. Their means, spreads and class shares are the features of a linear
-  classifier, trained on a quarter of the runs. For methods that draw records in secret, which a tape would give away.
+  classifier, trained on a quarter of the runs. For methods that draw records in secret, which a transcript would give away.
 
 Runs are independent: each has noise of its own, seeded by the operating system; floating-point, unless `noise="exact"`. All else (network
 weights, frequencies, partition) is the same in all runs and known to the attacker, as the guarantee allows.
@@ -26,10 +26,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,28 +39,19 @@ from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
 from gpate.audit.bounds import Found, lower_bounds, planned
 from gpate.audit.cases import Case
-from gpate.audit.transcript_gate import Tape, TapedGate, evidence
+from gpate.audit.transcript_gate import GateTranscript, RecordingGate, evidence
 from gpate.boundary import Gate, noise_named
 from gpate.errors import InvalidValue, require_count
-from gpate.methods import recipes
-from gpate.methods.job import Fitted
-from gpate.methods.refit import drawn_from, fit_once
+from gpate.methods import method_named, recipes
+from gpate.methods.base import Method, Plan, Run, execute
 from gpate.methods.settings import Settings
-from gpate.records.encoding import Encoding, encode_records, read_records
-from gpate.run.folder import RunFolder
+from gpate.refit import fit_and_sample, temporary_run
+from gpate.schema import ImageSchema
+from gpate.schema.codec import ImageCodec, TableCodec
 
 Floats = NDArray[np.float64]
 
-STATISTICS = ("auto", "tape", "samples")
-
-_SECRET = ("dpgan", "gswgan")
-"""Methods that draw records in secret: what is known of a tape is more than an attacker knows."""
-
-_TINY: dict[str, dict[str, Any]] = {
-    "embedding": {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4},
-    "marginals": {"fitting.restarts": 1, "fitting.steps": 2, "fitting.components": 4, "rare_components": 4},
-}
-"""For `tape`, beyond `recipes.quick`: what only the student feels."""
+STATISTICS = ("auto", "transcript", "samples")
 
 
 class Trial(NamedTuple):
@@ -103,7 +93,7 @@ class RecipeGame:
         epsilon: claimed.
         delta: claimed.
         settings: changes to the recipe, after those that make it small.
-        statistic: `tape`, `samples`, or `auto`: tape where it may be.
+        statistic: `transcript`, `samples`, or `auto`: the transcript where it may be.
         samples: records drawn from each model, for `samples`.
         noise: `fast`, or `exact` as in a run that is to be released.
         seed: of everything but the noise; public.
@@ -124,16 +114,20 @@ class RecipeGame:
             raise InvalidValue("statistic", self.statistic, f"one of {', '.join(STATISTICS)}")
         require_count("samples", self.samples, 1)
         noise_named(self.noise)
-        if self.statistic == "tape" and self.resolved.method in _SECRET:
-            mend = "This method draws records in secret, and a tape knows who was drawn."
-            raise InvalidValue("statistic", "tape", f"samples for the recipe {self.recipe}", mend)
-        if self.resolved.noiseless:
-            raise InvalidValue("recipe", self.recipe, "one that promises something: its epsilon is infinite")
+        if self.statistic == "transcript" and self._method.samples_in_secret:
+            fix = "This method draws records in secret, and a transcript knows who was drawn."
+            raise InvalidValue("statistic", "transcript", f"samples for the recipe {self.recipe}", fix)
+        if self.plan.noiseless:
+            raise InvalidValue("recipe", self.recipe, "one that guarantees something: its epsilon is infinite")
 
     @property
-    def by_tape(self) -> bool:
+    def _method(self) -> Method:
+        return method_named(self.resolved.method)
+
+    @property
+    def by_transcript(self) -> bool:
         """Whether the attacker sees the gate's answers."""
-        return self.statistic == "tape" or (self.statistic == "auto" and self.resolved.method not in _SECRET)
+        return self.statistic == "transcript" or (self.statistic == "auto" and not self._method.samples_in_secret)
 
     @cached_property
     def resolved(self) -> Settings:
@@ -141,17 +135,20 @@ class RecipeGame:
         schema = self.case.schema
         settings = recipes.quick(recipes.resolve(self.recipe, schema=schema, dataset=None, epsilon=self.epsilon))
         if self.statistic != "samples":
-            settings = settings.changed(_TINY.get(settings.method, {}))
+            settings = settings.changed(method_named(settings.method).smallest(settings))
         settings = settings.changed({**self.settings, "device": "cpu"})
         recipes.check(settings)
         return settings
 
+    @cached_property
+    def plan(self) -> Plan:
+        """As of `gpate fit`."""
+        return self._method.plan(self.resolved, self.case.schema, self.epsilon)
+
     @property
     def budget(self) -> Budget:
         """As of `gpate fit`."""
-        settings = self.resolved
-        pure = settings.pure(self.epsilon)
-        return Budget(epsilon=self.epsilon, delta=self.delta, pure=pure, accountant=settings.accountant)
+        return self.plan.budget(self.epsilon, self.delta)
 
     @cached_property
     def _sides(self) -> tuple[Any, Any]:
@@ -162,55 +159,53 @@ class RecipeGame:
         return {name: value for name, value in self.__dict__.items() if name != "_sides"}
 
     def trial(self, with_: bool) -> Trial:
-        """One run, and by tape a second one on the neighbour with the same answers."""
-        if not self.by_tape:
+        """One run, and by transcript a second one on the neighbour with the same answers."""
+        if not self.by_transcript:
             gate = Gate.in_memory(self.budget, noise_named(self.noise))
             return Trial(self._sampled(with_, gate), gate.spend, False)
         gate = self.gate()
-        self._run(with_, gate)
-        other = self.gate(replay=gate.tape)
-        self._run(not with_, other)
-        tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
-        return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
+        self._fit(with_, gate)
+        other = self.gate(replay=gate.transcript)
+        self._fit(not with_, other)
+        both = (other.transcript, gate.transcript) if with_ else (gate.transcript, other.transcript)
+        return Trial(np.array([evidence(*both)]), gate.spend, gate.transcript.gaussian)
 
-    def tape(self, with_: bool) -> Tape:
-        """What the gate heard and said in one run."""
+    def transcript(self, with_: bool) -> GateTranscript:
+        """What the gate was asked and answered in one run."""
         gate = self.gate()
-        self._run(with_, gate)
-        return gate.tape
+        self._fit(with_, gate)
+        return gate.transcript
 
-    def gate(self, *, replay: Tape | None = None) -> TapedGate:
-        """A gate with a tape, for one run."""
-        return TapedGate(self.budget, replay=replay, noise=noise_named(self.noise))
+    def gate(self, *, replay: GateTranscript | None = None) -> RecordingGate:
+        """A gate with a transcript, for one run."""
+        return RecordingGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
-    def _run(self, with_: bool, gate: Gate) -> None:
-        with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
-            self._fit(with_, gate, RunFolder.create(Path(place) / "run"))
-
-    def _fit(self, with_: bool, gate: Gate, folder: RunFolder) -> Fitted:
-        # encoded anew for each run: how records are encoded is part of what is audited
-        return fit_once(
-            self._sides[with_],
-            schema=self.case.schema,
-            settings=self.resolved,
-            gate=gate,
-            folder=folder,
-            seed=self.seed,
+    def _run(self, with_: bool, gate: Gate) -> AbstractContextManager[Run]:
+        # opened anew for each run: how records are encoded is part of what is audited
+        return temporary_run(
+            self._sides[with_], None, self.case.schema, self.resolved, self.plan, gate=gate, seed=self.seed
         )
 
-    def _encoded(self, records: Any) -> Encoding:
-        return encode_records(records, self.case.schema, self.resolved.latent)
+    def _fit(self, with_: bool, gate: Gate) -> None:
+        with self._run(with_, gate) as run:
+            execute(run)
 
     def _sampled(self, with_: bool, gate: Gate) -> Floats:
-        """Means and spreads of what a released generator makes, and its class shares."""
-        with tempfile.TemporaryDirectory(prefix="gpate-audit-") as place:
-            folder = RunFolder.create(Path(place) / "run")
-            fitted = self._fit(with_, gate, folder)
-            made = drawn_from(fitted, self.samples, schema=self.case.schema, gate=gate, folder=folder)
-        data, labels = made if isinstance(made, tuple) else (made, None)
-        encoded = self._encoded(read_records(data, labels, self.case.schema))
-        shares = torch.bincount(encoded.labels, minlength=encoded.spec.classes) / self.samples
-        parts = (encoded.features.mean(0), encoded.features.std(0), shares)
+        """Means and spreads of what a released generator makes, and its class proportions."""
+        with self._run(with_, gate) as run:
+            made = fit_and_sample(run, self.samples)
+        schema = self.case.schema
+        if isinstance(schema, ImageSchema):
+            images, found = made
+            features = ImageCodec(schema).encode(images).flatten(1)
+            labels = None if found is None else torch.from_numpy(found)
+        else:
+            encoded = TableCodec(schema).encode(made, whole=False)
+            features, labels = encoded.features, encoded.labels
+        if labels is None:
+            labels = torch.zeros(self.samples, dtype=torch.int64)
+        counts = torch.bincount(labels, minlength=self.plan.spec.classes)
+        parts = (features.mean(0), features.std(0), counts / self.samples)
         return torch.cat([part.double().flatten() for part in parts]).numpy()
 
 

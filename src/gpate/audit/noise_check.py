@@ -1,4 +1,4 @@
-"""Was the noise drawn that the ledger says? A white-box check of a tape.
+"""Was the noise drawn that the ledger says? A white-box check of a gate's transcript.
 
 For each purpose, the noise of all answers is divided by the scale that its event states. The sum of squares of n standard
 normal numbers is chi-squared with n degrees of freedom, which sees a wrong scale; and the largest distance of their
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import chi2, kstest, laplace, norm
 
 from gpate.accounting import Laplace
-from gpate.audit.transcript_gate import Heard, Tape
+from gpate.audit.transcript_gate import GateTranscript, NoisedRelease
 from gpate.errors import NotComputable, require_probability
 
 _SCALES = ("sigma", "scale")
@@ -48,18 +48,18 @@ class NoiseCheck:
         return asdict(self)
 
 
-def noise_checks(tapes: Iterable[Tape], *, risk: float = 1e-6) -> list[NoiseCheck]:
+def noise_checks(transcripts: Iterable[GateTranscript], *, risk: float = 1e-6) -> list[NoiseCheck]:
     """One check for each purpose.
 
     Args:
-        tapes: of any number of runs.
+        transcripts: of any number of runs.
         risk: that sound noise is accused, in all checks together.
     """
     require_probability("risk", risk)
     noise: dict[tuple[str, bool], list[np.ndarray]] = {}
-    for tape in tapes:
-        for heard in tape.heard:
-            noise.setdefault((heard.purpose, isinstance(heard.event, Laplace)), []).append(_standard(heard))
+    for transcript in transcripts:
+        for release in transcript.releases:
+            noise.setdefault((release.purpose, isinstance(release.event, Laplace)), []).append(_standard(release))
     checks = []
     for (purpose, pure), parts in noise.items():
         drawn = np.concatenate(parts)
@@ -68,14 +68,14 @@ def noise_checks(tapes: Iterable[Tape], *, risk: float = 1e-6) -> list[NoiseChec
     return checks
 
 
-def _standard(heard: Heard) -> np.ndarray:
+def _standard(release: NoisedRelease) -> np.ndarray:
     """The noise over the scale that its event states."""
-    scale = next((getattr(heard.event, name) for name in _SCALES if hasattr(heard.event, name)), None)
+    scale = next((getattr(release.event, name) for name in _SCALES if hasattr(release.event, name)), None)
     if scale is None:
-        raise NotComputable(f"{heard.event} states no scale of its noise.")
-    noise = np.asarray((heard.answer - heard.exact).ravel())
-    if isinstance(heard.event, Laplace) and heard.event.grid is not None:
-        return _continuous(np.rint(noise / heard.event.grid), heard.event.grid / scale)
+        raise NotComputable(f"{release.event} states no scale of its noise.")
+    noise = np.asarray((release.answer - release.exact).ravel())
+    if isinstance(release.event, Laplace) and release.event.grid is not None:
+        return _continuous(np.rint(noise / release.event.grid), release.event.grid / scale)
     return noise / scale  # the grid of a discrete Gaussian is a millionth of its sigma
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,10 @@ from torch import Tensor
 from gpate.accounting import Budget
 from gpate.audit.cases import WorstCase, blank_table
 from gpate.audit.game import Trial, play
-from gpate.audit.transcript_gate import Tape, TapedGate, evidence
+from gpate.audit.transcript_gate import GateTranscript, RecordingGate, evidence
 from gpate.boundary import DPGradAgg, Sensitive, noise_named
 from gpate.errors import InvalidValue
-from gpate.methods.job import Job, material_for
-from gpate.methods.recipes import RECIPES
-from gpate.records.sharded import Walk
-from gpate.records.teachers.training import Material
-from gpate.run.folder import RunFolder
-from gpate.streams import Streams
+from gpate.records import HeldRecords, open_records
 
 __all__ = ["VotingGame", "play"]
 
@@ -76,19 +70,34 @@ class VotingGame:
     def trial(self, with_: bool) -> Trial:
         """One run, and a second one on the neighbour with the same answers."""
         gate = self.gate()
-        self._vote(self._opinions[with_], gate)
-        other = self.gate(replay=gate.tape)
-        self._vote(self._opinions[not with_], other)
-        tapes = (other.tape, gate.tape) if with_ else (gate.tape, other.tape)
-        return Trial(np.array([evidence(*tapes)]), gate.spend, gate.tape.gaussian)
+        self._vote(with_, gate)
+        other = self.gate(replay=gate.transcript)
+        self._vote(not with_, other)
+        both = (other.transcript, gate.transcript) if with_ else (gate.transcript, other.transcript)
+        return Trial(np.array([evidence(*both)]), gate.spend, gate.transcript.gaussian)
 
-    def gate(self, *, replay: Tape | None = None) -> TapedGate:
-        """A gate with a tape, for one run."""
-        return TapedGate(self.budget, replay=replay, noise=noise_named(self.noise))
+    def gate(self, *, replay: GateTranscript | None = None) -> RecordingGate:
+        """A gate with a transcript, for one run."""
+        return RecordingGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
-    def _vote(self, opinions: Tensor, gate: TapedGate) -> None:
-        wanted = opinions[:, None, None].expand(-1, self._queries, 1)  # [teachers, samples, dims]
-        self.aggregate.elect(self.aggregate.count_votes(Sensitive(wanted), None), gate)
+    def _vote(self, with_: bool, gate: RecordingGate) -> None:
+        self.aggregate.elect(self.aggregate.count_votes(self._wanted[with_], None), gate)
+
+    @cached_property
+    def _wanted(self) -> tuple[Sensitive[Tensor], Sensitive[Tensor]]:
+        """What every teacher wants in every query, without and with the far record: 1 if it holds that record, else -1."""
+
+        def of(side: HeldRecords) -> Sensitive[Tensor]:
+            records = open_records(side, None, self.case.schema, key=bytes(range(32)))
+            teachers = self.aggregate.teachers
+            return records.largest_by_teacher(_is_far, teachers=teachers, repeat=self._queries, fill=-1.0)
+
+        without, with_ = self.case.sides()
+        return of(without), of(with_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the records: another process makes them again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_wanted"}
 
     @cached_property
     def _queries(self) -> int:
@@ -101,33 +110,7 @@ class VotingGame:
             )
         return fit
 
-    @cached_property
-    def _opinions(self) -> tuple[Tensor, Tensor]:
-        """Of every teacher, without and with the far record: 1 of whoever holds it, else -1."""
-        without, with_ = (self._material(records) for records in self.case.sides())
-        return _holders(without) * 2.0 - 1.0, _holders(with_) * 2.0 - 1.0
 
-    def _material(self, records: Any) -> Material:
-        """The records, divided as in a run."""
-        settings = RECIPES["paper"]
-        job = Job(
-            walk=Walk.held(records, self.case.schema, settings),
-            schema=self.case.schema,
-            settings=settings,
-            gate=self.gate(),
-            folder=RunFolder(Path("nowhere")),  # nothing is written
-            streams=Streams(0),
-            key=bytes(range(32)),
-            on_progress=lambda _: None,
-            on_warning=lambda _: None,
-            stop=lambda: False,
-        )
-        return material_for(job, self.aggregate.teachers)
-
-
-def _holders(material: Material) -> Tensor:
-    """Which teachers are given the far record, by the draws they learn from: 0 or 1 [teachers]."""
-    partition = material.partition
-    far = (material.features.mean(1) > _FAR).to(torch.float32)
-    index, _ = partition.draw(len(far), torch.Generator().manual_seed(0))
-    return partition.gather(far, index).amax(1)
+def _is_far(features: Tensor) -> Tensor:
+    """1 for the record in question, -1 for all others."""
+    return (features.mean(1) > _FAR).to(torch.float32) * 2.0 - 1.0

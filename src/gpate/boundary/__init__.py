@@ -8,7 +8,7 @@ from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
-from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, Records
+from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors
 from gpate.boundary.values import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
@@ -38,7 +38,7 @@ __all__ = [
     "PlainMean",
     "PublishedEpsilon",
     "Ranks",
-    "Records",
+    "RecordVectors",
     "Released",
     "SampledSum",
     "Sensitive",

@@ -23,9 +23,10 @@ one Gaussian event of sensitivity 1, however many groups there are (parallel com
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -113,9 +114,18 @@ class Tables:
             start += cells
         return counts
 
-    def steps(self, codes: Tensor, unit: float) -> Ints:
-        """The exact counts, weighted, in whole units."""
-        return self.counts(codes) * self.weight(unit)
+    @property
+    def exact_dimension(self) -> int:
+        """Numbers in `exact`."""
+        return self.dimension
+
+    def exact(self, codes: Tensor, unit: float) -> Ints:
+        """The exact counts."""
+        return self.counts(codes)
+
+    def steps(self, exact: Ints, unit: float) -> Ints:
+        """Counts of all records, weighted, in whole units."""
+        return exact * self.weight(unit)
 
     def natural(self, noisy: Floats, unit: float) -> list[Floats]:
         """The noised counts, table by table."""
@@ -144,13 +154,22 @@ class Vectors:
         """What a vector of length 1 weighs."""
         return 1.0 / self.l2_bound
 
-    def steps(self, vectors: Tensor, unit: float) -> Ints:
+    @property
+    def exact_dimension(self) -> int:
+        """Numbers in `exact`."""
+        return self.dimension
+
+    def exact(self, vectors: Tensor, unit: float) -> Ints:
         """The exact sum of the bounded vectors, in whole units."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise InvalidValue("record vectors", "another shape", f"[records, {self.dimension}]")
         steps = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit)
         whole: Ints = sum_of_steps(steps, most=1.0 / unit).cpu().numpy()
         return whole
+
+    def steps(self, exact: Ints, unit: float) -> Ints:
+        """The sum over all records, in whole units: as it is."""
+        return exact
 
     def natural(self, noisy: Floats, unit: float) -> list[Floats]:
         """The noised sum, as a list of one."""
@@ -185,9 +204,18 @@ class Distances:
         """What a distance of one weighs."""
         return self.tables.scale(unit)
 
-    def steps(self, codes: Tensor, unit: float) -> Ints:
-        """The exact distances, weighted, in whole units."""
-        apart = np.abs(self.tables.counts(codes) - self.predictions)
+    @property
+    def exact_dimension(self) -> int:
+        """Numbers in `exact`: one per cell, because only counts of parts add up."""
+        return self.tables.dimension
+
+    def exact(self, codes: Tensor, unit: float) -> Ints:
+        """The exact counts of all tables."""
+        return self.tables.counts(codes)
+
+    def steps(self, exact: Ints, unit: float) -> Ints:
+        """Distances of the counts of all records, weighted, in whole units."""
+        apart = np.abs(exact - self.predictions)
         starts = np.cumsum([0, *(math.prod(shape) for shape in self.tables.shapes[:-1])])
         distances: Ints = np.add.reduceat(apart, starts)
         return distances * self.tables.weight(unit)
@@ -235,25 +263,44 @@ class NoisyBlocks:
         kind = Gaussian if grid is None else DiscreteGaussian
         return kind(sigma=self.sigma, dimension=sum(block.dimension for block in self.blocks), grid=grid)
 
-    def fixed_point(self, records: Sensitive[Grouped]) -> Sensitive[Ints]:
-        """The exact sums of all blocks, in whole units. Those of shards may be added to each other."""
-        groups, rows = opened(records)
-        owned = torch.bincount(
-            checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks)
-        )
-        if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
-            raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
-        whole = [block.steps(part, self.unit) for block, part in zip(self.blocks, rows, strict=True)]
-        return Sensitive(np.concatenate(whole))
+    def exact(self, chunks: Sensitive[Grouped] | Iterable[Sensitive[Grouped]]) -> Sensitive[Tensor]:
+        """What the blocks sum, exactly: int64, whole numbers that add up over chunks and shards in any order.
 
-    def __call__(self, records: Sensitive[Grouped], gate: Gate) -> Released[list[list[Floats]]]:
+        Args:
+            chunks: the records, at once or in chunks.
+        """
+        total = [np.zeros(block.exact_dimension, dtype=np.int64) for block in self.blocks]
+        for chunk in [chunks] if isinstance(chunks, Sensitive) else chunks:
+            groups, rows = opened(chunk)
+            owned = torch.bincount(
+                checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks)
+            )
+            if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
+                raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
+            for block, part, sums in zip(self.blocks, rows, total, strict=True):
+                sums += block.exact(part, self.unit)
+        return Sensitive(torch.from_numpy(np.concatenate(total)))
+
+    def release(self, exact: Sensitive[Tensor], gate: Gate) -> Released[Floats]:
+        """Adds noise to the exact sums over all records: one vector, which `natural` reads."""
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
+        parts = _split(opened(exact).cpu().numpy(), [block.exact_dimension for block in self.blocks])
+        steps = [block.steps(part, self.unit) for block, part in zip(self.blocks, parts, strict=True)]
+        noisy = voucher.perturb(np.concatenate(steps), unit=self.unit)
+        return Released(noisy, receipts=(voucher.receipt,))
+
+    def __call__(
+        self, chunks: Sensitive[Grouped] | Iterable[Sensitive[Grouped]], gate: Gate
+    ) -> Released[list[list[Floats]]]:
         """For each block what it has: its tables in order, or one sum."""
         gate.check(self.event(gate))
-        sums = opened(self.fixed_point(records))
-        voucher = gate.pay(self.event(gate), purpose=self.purpose)
-        noisy = Released(voucher.perturb(sums, unit=self.unit), receipts=(voucher.receipt,))
-        return noisy.map(self._natural)
+        return self.release(self.exact(chunks), gate).map(self.natural)
 
-    def _natural(self, noisy: Floats) -> list[list[Floats]]:
-        parts = np.split(noisy, np.cumsum([block.dimension for block in self.blocks])[:-1])
+    def natural(self, noisy: Floats) -> list[list[Floats]]:
+        """A released vector, block by block: tables in order, or one sum. Post-processing."""
+        parts = _split(noisy, [block.dimension for block in self.blocks])
         return [block.natural(part, self.unit) for block, part in zip(self.blocks, parts, strict=True)]
+
+
+def _split(numbers: NDArray[Any], sizes: list[int]) -> list[NDArray[Any]]:
+    return np.split(numbers, np.cumsum(sizes)[:-1])

@@ -49,8 +49,8 @@ class NoisyMajority:
         grid = gate.grid(self.scale)
         return (DiscreteGaussian if grid else Gaussian)(sigma=self.scale, count=questions, grid=grid)
 
-    def __call__(self, votes: Iterable[Sensitive[Tensor]], gate: Gate) -> Released[NDArray[np.bool_]]:
-        """Votes in chunks [teachers, questions], bool -> the label of each question."""
+    def count(self, votes: Iterable[Sensitive[Tensor]]) -> Sensitive[Tensor]:
+        """Votes in chunks [teachers, questions], bool -> how many say yes to each question."""
         counts: Tensor | None = None
         seen = 0
         for chunk in votes:
@@ -61,6 +61,14 @@ class NoisyMajority:
             seen += len(yes)
         if counts is None or seen != self.teachers:
             raise InvalidValue("teachers in the votes", seen, f"{self.teachers}", "Every teacher votes once.")
-        whole = counts.cpu().numpy()
+        return Sensitive(counts)
+
+    def release(self, counts: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.bool_]]:
+        """Adds noise to the counts of all teachers: the label of each question."""
+        whole = opened(counts).cpu().numpy()
         voucher = gate.pay(self.event(gate, len(whole)), purpose="majority")
         return Released(2 * voucher.perturb(whole) >= self.teachers, receipts=(voucher.receipt,))
+
+    def __call__(self, votes: Iterable[Sensitive[Tensor]], gate: Gate) -> Released[NDArray[np.bool_]]:
+        """Votes in chunks [teachers, questions], bool -> the label of each question."""
+        return self.release(self.count(votes), gate)

@@ -30,7 +30,7 @@ _MARGIN = 1e-9
 """Relative safety when scaling a vector down in floating point, far above rounding and far below the noise."""
 
 
-class Records(NamedTuple):
+class RecordVectors(NamedTuple):
     """A chunk of records as the gate wants them: vectors [records, dimension], and the group of each (its class)."""
 
     vectors: Tensor
@@ -70,7 +70,7 @@ class NoisySum:
         kind = Gaussian if grid is None else DiscreteGaussian
         return kind(sigma=self.sigma, sensitivity=self.l2_bound, dimension=self.groups * self.dimension, grid=grid)
 
-    def fixed_point(self, chunks: Sensitive[Records] | Iterable[Sensitive[Records]]) -> Sensitive[Tensor]:
+    def exact(self, chunks: Sensitive[RecordVectors] | Iterable[Sensitive[RecordVectors]]) -> Sensitive[Tensor]:
         """The exact sum, in whole units: int64 [groups, dimension]. Sums of shards may be added to each other."""
         total: Tensor | None = None
         for chunk in [chunks] if isinstance(chunks, Sensitive) else chunks:
@@ -94,11 +94,11 @@ class NoisySum:
         return Released(noisy, receipts=(voucher.receipt,))
 
     def __call__(
-        self, chunks: Sensitive[Records] | Iterable[Sensitive[Records]], gate: Gate
+        self, chunks: Sensitive[RecordVectors] | Iterable[Sensitive[RecordVectors]], gate: Gate
     ) -> Released[NDArray[np.float64]]:
         """Adds up all chunks and releases the noised sum, once."""
         gate.check(self.event(gate))
-        return self.release(self.fixed_point(chunks), gate)
+        return self.release(self.exact(chunks), gate)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,9 @@ def audit(
     delta: Annotated[float, typer.Option(help="Claimed.")] = 1e-5,
     models: Annotated[int, typer.Option(help="Runs on each of the two data sets.")] = 200,
     confidence: Annotated[float, typer.Option(help="With which the bound holds.")] = 0.95,
-    statistic: Annotated[str, typer.Option(help="tape: all the gate said; samples: synthetic records; auto.")] = "auto",
+    statistic: Annotated[
+        str, typer.Option(help="transcript: all answers of the gate; samples: synthetic records; auto.")
+    ] = "auto",
     noise: Annotated[
         str, typer.Option(help="fast, or exact as in a release: a little slower, and audited itself.")
     ] = "fast",
@@ -72,7 +74,7 @@ def audit(
         )
     with _progress(2 * models, quiet=quiet or as_json) as show:
         found = play(game, models=models, confidence=confidence, workers=workers, on_trial=show)
-    checks = noise_checks([game.tape(with_) for with_ in (False, True)]) if isinstance(game, RecipeGame) else []
+    checks = noise_checks([game.transcript(with_) for with_ in (False, True)]) if isinstance(game, RecipeGame) else []
     canaries = None
     if (
         isinstance(game, RecipeGame)
@@ -107,12 +109,12 @@ def audit(
 
 def _case(kind: str, data: Path | None, schema: Path | None, record: int) -> Case:
     from gpate.audit import FileCase, WorstCase, blank_images, blank_table
-    from gpate.records.encoding import schema_for
+    from gpate.synthesizer import schema_for
 
     if data is not None:
-        return FileCase(schema=schema_for(schema, None, None), path=data, record=record)
+        return FileCase(schema=schema_for(schema), path=data, record=record)
     if schema is not None:
-        return WorstCase(schema=schema_for(schema, None, None))
+        return WorstCase(schema=schema_for(schema))
     if kind not in ("image", "table"):
         raise InvalidValue("kind", kind, "image or table")
     return WorstCase(schema=blank_images() if kind == "image" else blank_table())

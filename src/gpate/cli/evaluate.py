@@ -208,7 +208,7 @@ def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], An
 
 def _refit(release: Release, n: int | None, train: Any, device: str) -> Callable[[Any, int], Any]:
     """How shadow models are fitted: as the release was, with as many synthetic records."""
-    from gpate.methods.refit import refitter
+    from gpate.refit import refitter
 
     certificate = release.certificate
     size = len(train[0] if isinstance(train, tuple) else train) if n is None else n

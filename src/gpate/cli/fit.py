@@ -65,9 +65,9 @@ def fit(
 ) -> None:
     """Fit a generator to private records, under a budget that cannot be crossed."""
     from gpate.boundary import ranks_here
-    from gpate.run.progress import Interrupted
+    from gpate.run.progress import Interrupted, Monitor
     from gpate.schema import TableSchema
-    from gpate.synthesizer import GPATE
+    from gpate.synthesizer import Synthesizer
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
@@ -88,12 +88,13 @@ def fit(
     stop = threading.Event()
     warn = _warn_as_json if as_json else _warn
     with first_interrupt(stop), display(quiet=quiet, as_json=as_json) as show:
+        monitor = Monitor(on_progress=show, on_warning=warn, stop=stop.is_set)
         try:
             if resume is not None:
-                model = GPATE.resume(resume, ranks=ranks, on_progress=show, on_warning=warn, stop=stop.is_set)
+                model = Synthesizer.resume(resume, ranks=ranks, monitor=monitor)
             else:
                 settings = dict(_pair(text) for text in change or [])
-                model = GPATE(
+                model = Synthesizer(
                     epsilon=epsilon,
                     delta=delta,
                     recipe=recipe,
@@ -111,9 +112,7 @@ def fit(
                     out=run,
                     ranks=ranks,
                     sites=sites,
-                    on_progress=show,
-                    on_warning=warn,
-                    stop=stop.is_set,
+                    monitor=monitor,
                 )
         except Interrupted as stopped:
             said = str(stopped)

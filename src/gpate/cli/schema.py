@@ -108,6 +108,6 @@ def check(
 
 def _check_fits(schema: TableSchema | ImageSchema) -> None:
     """Raises what `gpate fit` would, whatever the recipe."""
-    from gpate.records.encoding import spec_for  # loads torch
+    from gpate.generators import spec_for  # loads torch
 
     spec_for(schema, latent=1)

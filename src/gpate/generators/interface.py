@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gpate.errors import InvalidValue
 from gpate.generators.mixture import Mixture, MixtureSpec
 from gpate.generators.networks import GeneratorSpec, build_network
+from gpate.schema import ImageSchema, TableSchema
+from gpate.schema.codec import TableCodec
 
 Spec = GeneratorSpec | MixtureSpec
 
@@ -52,3 +55,22 @@ def spec_from_json(data: Mapping[str, Any]) -> Spec:
         raise KeyError("kind")
     spec: Spec = known(**given)
     return spec
+
+
+def spec_for(schema: TableSchema | ImageSchema, *, latent: int) -> GeneratorSpec:
+    """The network that generates such records: the schema alone decides it.
+
+    Raises:
+        InvalidValue: there is none, so that no method can be fitted to them.
+    """
+    classes = max(1, len(schema.classes))
+    if isinstance(schema, ImageSchema):
+        channels, height, width = schema.channels, schema.height, schema.width
+        return GeneratorSpec(
+            kind="image", classes=classes, latent=latent, channels=channels, height=height, width=width
+        )
+    if not schema.features:
+        raise InvalidValue("columns", schema.names, "at least one beside the target", "There is nothing else to learn.")
+    table = TableCodec(schema)
+    softmax = tuple((block.start, block.stop) for block in table.blocks if block.kind == "onehot")
+    return GeneratorSpec(kind="table", classes=classes, latent=latent, width=table.width, softmax=softmax)

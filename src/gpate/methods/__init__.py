@@ -1,1 +1,20 @@
-"""Compositions of the other rooms, one method each. The only rooms, beside the command, that may see private records."""
+"""Methods: each turns private records into a generator, behind one protocol (`gpate.methods.base`) and one registry."""
+
+from gpate.methods.base import Method, method_named, methods, register
+from gpate.methods.baselines import DPGANMethod, GSWGANMethod, PATEGANMethod
+from gpate.methods.embedding import EmbeddingMethod
+from gpate.methods.marginals import MarginalsMethod
+from gpate.methods.pate import PateMethod, RefinedMethod
+
+for _method in (
+    PateMethod(),
+    EmbeddingMethod(),
+    MarginalsMethod(),
+    RefinedMethod(),
+    DPGANMethod(),
+    PATEGANMethod(),
+    GSWGANMethod(),
+):
+    register(_method)
+
+__all__ = ["Method", "method_named", "methods", "register"]

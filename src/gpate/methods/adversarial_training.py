@@ -25,13 +25,15 @@ import numpy as np
 from torch import Tensor
 
 from gpate.accounting.gaussian import mu_for
-from gpate.boundary import ALONE, Gate, Ranks, Released
+from gpate.boundary import Gate, Released
+from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import BudgetExceeded
 from gpate.generators import Student
+from gpate.methods.base import Run
 from gpate.run.checkpoints import Checkpoints
-from gpate.run.folder import Answers, RunFolder, RunFolderError
+from gpate.run.folder import RunFolder, RunFolderError
 from gpate.run.progress import Interrupted, Progress
-from gpate.streams import Streams
+from gpate.run.transcript import Transcript
 
 _MEASURING = 0.05
 """At most this share of the time goes into computing the spend for display: sampled events take long to compose."""
@@ -56,11 +58,11 @@ class Turn(NamedTuple):
 
 
 class Adversary(ABC):
-    """Who plays against the student. Holds private records, and whatever has seen them."""
+    """Trains on private records through `gpate.records`, and releases how the student's records should change."""
 
     @abstractmethod
-    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
-        """Phase I and II of iteration t. Every release goes through `answers`, so that it is paid for once.
+    def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
+        """Phase I and II of iteration t. Every release goes through the transcript, so that it is paid for once.
 
         Raises:
             BudgetExceeded: the run is over.
@@ -71,60 +73,48 @@ class Adversary(ABC):
 
         Args:
             student: as it will begin.
-            stop: asked now and then; if True, raise `Interrupted` so that it can be gone on with.
+            stop: asked now and then; if True, raise `Interrupted` so that it can be resumed.
         """
         _ = student, stop
 
     @abstractmethod
-    def state(self) -> dict[str, Tensor]:
-        """Everything, for a checkpoint in private/."""
+    def state(self) -> SensitiveTensors:
+        """All its state, for a checkpoint in private/."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The inverse of `state`."""
+        """Restores what `state` gave."""
 
 
-def train_student(
-    adversary: Adversary,
-    *,
-    student: Student,
-    gate: Gate,
-    folder: RunFolder,
-    streams: Streams,
-    iterations: int | None = None,
-    checkpoint_seconds: float = 300.0,
-    ranks: Ranks = ALONE,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Student:
+def train_student(adversary: Adversary, student: Student, run: Run, *, iterations: int | None = None) -> Student:
     """Trains the student until the iterations are done or the budget is spent, and returns it, finished.
 
     Args:
-        adversary: who plays against it.
-        student: new, or already trained in another way.
-        gate: pays; its spend is shown.
-        folder: keeps answers and checkpoints for a resumed run.
-        streams: of all randomness but the noise.
+        adversary: this rank's part of it.
+        student: new, or already trained in another way; each rank trains the same student on the same answers.
+        run: its gate, transcript, checkpoints and monitor.
         iterations: at most this many; None until the budget is spent.
-        checkpoint_seconds: how often the private state is written.
-        ranks: each trains the same student on the same answers, and has its own part of the adversary.
-        on_progress: called after each iteration with numbers that may be shown.
-        stop: asked after each iteration; True stops the run so that it can be resumed.
     """
+    ranks, folder, transcript, gate = run.ranks, run.folder, run.transcript, run.gate
     checkpoints = Checkpoints(folder, ranks)
     start, used, state = checkpoints.last()
+    transcript.go_on_from(used)
     if state:
         adversary.load_state(state)
         student.load_state(state)
     else:
-        adversary.prepare(student, lambda: ranks.share(stop))
-    answers = Answers(gate, folder, used=used, ranks=ranks)
+        adversary.prepare(student, lambda: ranks.share(run.monitor.stop))
     spend = _Spend(gate)
     last_saved = began = time.monotonic()
     done = start
+
+    def save() -> None:
+        checkpoints.save(done, student.state(), sensitive=adversary.state(), answers=transcript.number)
+        transcript.checkpoint_written()
+
     for t in _numbers(start, iterations):
         try:
-            turn = adversary.turn(t, student, answers)
+            turn = adversary.turn(t, student, transcript)
         except BudgetExceeded as spent:
             if done == 0 and not student.finished:
                 raise RunFolderError(
@@ -141,28 +131,29 @@ def train_student(
             answered=turn.answered,
             seconds=time.monotonic() - began,
             fraction=_fraction(gate, done, iterations),
-            replayed=answers.replayed,
+            replayed=transcript.replayed,
         )
-        on_progress(progress)
-        due = checkpoint_seconds if answers.all_kept else min(checkpoint_seconds, _OFTEN)
-        full = folder.journal_is_large or time.monotonic() - last_saved > due
-        stopping, saving = ranks.share(lambda: _noted(folder, progress, (stop(), full)))  # noqa: B023 - called at once
+        run.monitor.on_progress(progress)
+        seconds = run.settings.speed.checkpoint_seconds
+        due = seconds if transcript.all_kept else min(seconds, _OFTEN)
+        full = transcript.is_large or time.monotonic() - last_saved > due
+        stopping, saving = ranks.share(lambda: _noted(folder, progress, (run.monitor.stop(), full)))  # noqa: B023 - called at once
         if stopping or saving:
-            checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
+            save()
             last_saved = time.monotonic()
         if stopping:
             raise Interrupted(
                 f"Stopped after iteration {done}. Fix: `gpate fit --resume {folder.path}` goes on from here."
             )
-    if ranks.share(lambda: not answers.all_kept):  # once the ledger is sealed nothing can be asked again
-        checkpoints.save(done, adversary.state(), student.state(), answers=answers.number)
-    student.finish(streams.torch("statistics"))
+    if ranks.share(lambda: not transcript.all_kept):  # once the ledger is sealed nothing can be asked again
+        save()
+    student.finish(run.streams.torch("statistics"))
     return student
 
 
 def _noted(folder: RunFolder, progress: Progress, then: tuple[bool, bool]) -> tuple[bool, bool]:
     """Writes down what was seen; on rank 0, which tells the others if it cannot."""
-    folder.note(
+    folder.add_statistics(
         {
             "iteration": progress.iteration,
             "spend": progress.spend if np.isfinite(progress.spend) else None,

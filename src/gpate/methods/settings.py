@@ -1,111 +1,26 @@
-"""Settings of a run, in groups: what defines mechanism and student, by method, and what only affects speed.
+"""Settings of a run: the groups of settings of one method, and what only affects speed.
 
-`Settings.changed` applies `--set key=value`. Which settings suit which records is for `gpate.methods.recipes` to say.
+A recipe is a named instance. `Settings.changed` applies `--set key=value`; `to_json` and `method_settings` write and read the
+format of releases and run folders.
 
-    >>> Settings(recipe="own", source="here").changed({"teachers": "200"}).mechanism.teachers
-    200
+    >>> from gpate.methods.pate import Mechanism
+    >>> Settings(recipe="own", source="here", method="votes", groups={"mechanism": Mechanism()}).of(Mechanism).bins
+    10
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from gpate.accounting import Event, GNMax, NoisyMaxThreshold
-from gpate.boundary import DPGradAgg
-from gpate.errors import InvalidValue
-from gpate.methods.baselines.dpgan import DPGAN
-from gpate.methods.baselines.gswgan import GSWGAN
-from gpate.methods.baselines.pategan import PATEGAN
-from gpate.methods.baselines.shared import Adversarial
-from gpate.methods.embedding.method import Embedding
-from gpate.methods.marginals.method import Marginals
-from gpate.methods.pate.refinement import Refinement
+from gpate.errors import InvalidValue, require_count, require_positive
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, kw_only=True)
-class Mechanism:
-    """What defines the mechanism: everything the guarantee depends on, and what is asked.
-
-    Attributes:
-        teachers: n; None lets the recipe choose it from the noisy number of records.
-        samples: m, records of the student voted on in one iteration.
-        projected_dims: k; None votes on every coordinate.
-        clip: c.
-        bins: B.
-        threshold: T, as a share of the teachers.
-        threshold_sigma: sigma_1.
-        vote_sigma: sigma_2.
-        counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
-            likely.
-        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
-            the declared domain; 0 does not tell.
-        accountant: decides when the budget is spent; `auto` is exact, `rdp-paper` is the paper's.
-        noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
-    """
-
-    teachers: int | None = 4000
-    samples: int = 15
-    projected_dims: int | None = 10
-    clip: float = 1e-4
-    bins: int = 10
-    threshold: float = 0.5
-    threshold_sigma: float = 3000.0
-    vote_sigma: float = 1000.0
-    counts_epsilon: float = 0.0
-    outside_share: float = 0.001
-    accountant: str = "auto"
-    noiseless: bool = False
-
-    def aggregator(self) -> DPGradAgg:
-        """The paper's Algorithm 2 with these numbers."""
-        if self.teachers is None:
-            raise InvalidValue("teachers", None, "chosen before the vote")
-        return DPGradAgg(
-            teachers=self.teachers,
-            projected_dims=self.projected_dims,
-            clip=self.clip,
-            bins=self.bins,
-            threshold=self.threshold,
-            threshold_sigma=self.threshold_sigma,
-            vote_sigma=self.vote_sigma,
-        )
-
-    def iteration(self, dims: int) -> list[Event]:
-        """The most that one iteration can cost."""
-        queries = self.samples * (self.projected_dims or dims)
-        return [
-            NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries),
-            GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries),
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What defines the student and its teachers.
-
-    Attributes:
-        teacher: `paper` (appendix E), `official` (the authors' code) or another of `gpate.records.teachers.networks.TEACHERS`.
-        teacher_batch: real records per teacher and iteration.
-        saturating: the paper's equation 1; otherwise the usual non-saturating loss.
-        learning_rate: Adam's, of student and teachers.
-        latent: length of the latent vector.
-        iterations: at most this many; None until the budget is spent.
-        balanced: all classes equally often, in what the student proposes and in a teacher's minibatches as far as it holds them.
-            A rare class is hardly learnt otherwise. What is sampled in the end follows the class counts, if they were released.
-    """
-
-    teacher: str = "official"
-    teacher_batch: int = 15
-    saturating: bool = True
-    learning_rate: float = 1e-3
-    latent: int = 50
-    iterations: int | None = None
-    balanced: bool = False
+BOTH = ("image", "table")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,121 +37,80 @@ class Speed:
     chunk: int | None = None
     checkpoint_seconds: float = 300.0
 
-
-METHODS: dict[str, tuple[str, ...]] = {
-    "votes": ("mechanism", "training", "speed"),
-    "embedding": ("embedding", "speed"),
-    "marginals": ("marginals", "speed"),
-    "refined": ("mechanism", "training", "embedding", "refinement", "speed"),
-    "dpgan": ("dpgan", "speed"),
-    "pategan": ("pategan", "speed"),
-    "gswgan": ("gswgan", "speed"),
-}
-"""Methods, and the groups of settings that each has."""
+    def __post_init__(self) -> None:
+        if self.chunk is not None:
+            require_count("chunk", self.chunk, 1)
+        if self.checkpoint_seconds != 0:
+            require_positive("checkpoint_seconds", self.checkpoint_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A recipe: all settings of a run, by name.
+    """All settings of a run.
 
     Attributes:
         recipe: its name.
         source: where its numbers are from.
-        method: one of METHODS; the groups of other methods mean nothing.
-        quick: whether it is a try-out, with less work than the recipe asks for.
-        mechanism: of votes: what the guarantee depends on.
-        training: of votes: student and teachers.
-        embedding: of embedding.
-        marginals: of marginals.
-        refinement: of refined, which has those of votes and of embedding too.
-        dpgan: of dpgan.
-        pategan: of pategan.
-        gswgan: of gswgan.
+        method: the name of a registered method.
+        groups: the method's settings, frozen dataclasses by name.
         speed: nothing but speed.
+        quick: whether it is a fast, lower-quality run.
+        kinds: of records that the recipe is for; not stored.
     """
 
     recipe: str
     source: str
-    method: str = "votes"
-    quick: bool = False
-    mechanism: Mechanism = field(default_factory=Mechanism)
-    training: Training = field(default_factory=Training)
-    embedding: Embedding = field(default_factory=Embedding)
-    marginals: Marginals = field(default_factory=Marginals)
-    refinement: Refinement = field(default_factory=Refinement)
-    dpgan: DPGAN = field(default_factory=DPGAN)
-    pategan: PATEGAN = field(default_factory=PATEGAN)
-    gswgan: GSWGAN = field(default_factory=GSWGAN)
+    method: str
+    groups: Mapping[str, Any]
     speed: Speed = field(default_factory=Speed)
+    quick: bool = False
+    kinds: tuple[str, ...] = BOTH
 
-    @property
-    def noiseless(self) -> bool:
-        """Whether epsilon is infinite."""
-        return self.method == "votes" and self.mechanism.noiseless
+    def of(self, kind: type[T]) -> T:
+        """The group of that class."""
+        return next(group for group in self.groups.values() if isinstance(group, kind))
 
-    @property
-    def adversarial(self) -> Adversarial | None:
-        """The settings of a baseline; None for other methods."""
-        own = getattr(self, METHODS[self.method][0])
-        return own if isinstance(own, Adversarial) else None
-
-    def pure(self, epsilon: float) -> float:
-        """Pure epsilon to be set aside, for class counts."""
-        if self.adversarial is not None:
-            return self.adversarial.counts_share * epsilon if math.isfinite(epsilon) else 0.0
-        return self.mechanism.counts_epsilon if self.method == "votes" else 0.0
-
-    @property
-    def accountant(self) -> str:
-        """Decides when the budget is spent."""
-        if self.adversarial is not None:
-            return self.adversarial.accountant_here()
-        return self.mechanism.accountant if self.method == "votes" else "auto"
-
-    @property
-    def outside_share(self) -> float:
-        """Of the budget, for telling how many values of a table lay outside the declared domain."""
-        if self.adversarial is not None:
-            return self.adversarial.outside_share
-        return self.marginals.outside_share if self.method == "marginals" else self.mechanism.outside_share
-
-    @property
-    def latent(self) -> int:
-        """Length of the student's latent vector."""
-        if self.adversarial is not None:
-            return self.adversarial.latent
-        return self.training.latent if self.method == "votes" else self.embedding.latent
+    def with_group(self, name: str, group: Any) -> Settings:
+        """The same with another group of that name."""
+        return dataclasses.replace(self, groups={**self.groups, name: group})
 
     def changed(self, changes: Mapping[str, Any]) -> Settings:
         """With some settings changed by their name; a text is read as JSON where it is JSON.
 
         A setting inside a setting is named with a dot: `matching.steps`.
         """
-        new: dict[str, Any] = {}
+        every = {**self.groups, "speed": self.speed}
         for name, value in changes.items():
-            group = self._group_of(name)
+            group = _group_of(every, name)
             given = _read(value) if isinstance(value, str) else value
-            new[group] = _with(new.get(group, getattr(self, group)), name.split("."), given, name)
-        name = self.recipe + (", changed" if changes and not self.recipe.endswith("changed") else "")
-        return dataclasses.replace(self, recipe=name, **new)
-
-    def _group_of(self, name: str) -> str:
-        known = {f.name: group for group in METHODS[self.method] for f in dataclasses.fields(getattr(self, group))}
-        if name.partition(".")[0] not in known:
-            raise InvalidValue("setting", name, f"one of {', '.join(known)}")
-        return known[name.partition(".")[0]]
+            every[group] = _with(every[group], name.split("."), given, name)
+        recipe = self.recipe + (", changed" if changes and not self.recipe.endswith("changed") else "")
+        speed = every.pop("speed")
+        return dataclasses.replace(self, recipe=recipe, groups=every, speed=speed)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: the method's own groups."""
-        groups = {group: dataclasses.asdict(getattr(self, group)) for group in METHODS[self.method]}
+        """Plain data."""
+        groups = {name: dataclasses.asdict(group) for name, group in {**self.groups, "speed": self.speed}.items()}
         return {"recipe": self.recipe, "source": self.source, "method": self.method, "quick": self.quick, **groups}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """The inverse of `to_json`."""
-        plain = cls(recipe=data["recipe"], source=data["source"], method=data["method"], quick=data.get("quick", False))
-        groups = {group: _from_plain(type(getattr(plain, group)), data[group]) for group in METHODS[plain.method]}
-        return dataclasses.replace(plain, **groups)
+
+def settings_from_json(data: Mapping[str, Any], groups: Mapping[str, type[Any]]) -> Settings:
+    """The inverse of `Settings.to_json`, for a method with these groups."""
+    return Settings(
+        recipe=data["recipe"],
+        source=data["source"],
+        method=data["method"],
+        quick=data.get("quick", False),
+        groups={name: _from_plain(kind, data[name]) for name, kind in groups.items()},
+        speed=_from_plain(Speed, data["speed"]),
+    )
+
+
+def _group_of(groups: Mapping[str, Any], name: str) -> str:
+    known = {f.name: group for group, values in groups.items() for f in dataclasses.fields(values)}
+    if name.partition(".")[0] not in known:
+        raise InvalidValue("setting", name, f"one of {', '.join(known)}")
+    return known[name.partition(".")[0]]
 
 
 def _with(settings: Any, path: list[str], value: Any, name: str) -> Any:
@@ -255,7 +129,7 @@ def _with(settings: Any, path: list[str], value: Any, name: str) -> Any:
 
 
 def _from_plain(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    """A dataclass from plain data, dataclasses within it included. What the data does not tell is as the class has it, whatever
+    """A dataclass from plain data, dataclasses within it included. What the data does not say is as the class has it, whatever
     the class around it would choose: a recipe may change, and a setting's own default was what held before there was one.
     """
     model = kind()

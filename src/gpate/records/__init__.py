@@ -1,1 +1,39 @@
-"""The only rooms that hold real records: sources, the partition of records over teachers, and the teachers."""
+"""Private records: the only package that reads or holds them. It takes public queries and gives back `Sensitive` values.
+
+What this page exports is all that the rest of gpate may import: none of it can hand out a record. Raw records (`RawRecords`,
+`EncodedRecords`, `TeacherRecords`, `Partition`) live in the modules below, which an import contract closes to everybody else.
+"""
+
+from gpate.records.confidential import read_confidential
+from gpate.records.content_hash import new_key
+from gpate.records.private_records import (
+    CodedRecords,
+    HeldRecords,
+    PrivateRecords,
+    SampledRecords,
+    hold_records,
+    open_records,
+)
+from gpate.records.teachers.losses import Wasserstein, logistic
+from gpate.records.teachers.networks import TEACHERS, TeacherNetwork
+from gpate.records.teachers.record_gradients import record_gradients
+from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
+
+__all__ = [
+    "TEACHERS",
+    "CodedRecords",
+    "HeldRecords",
+    "PrivateRecords",
+    "SampledRecords",
+    "TeacherGroup",
+    "TeacherNetwork",
+    "TeacherPlan",
+    "Wasserstein",
+    "discriminator",
+    "hold_records",
+    "logistic",
+    "new_key",
+    "open_records",
+    "read_confidential",
+    "record_gradients",
+]

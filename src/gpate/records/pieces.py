@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from gpate.boundary import ALONE, Ranks
 from gpate.datasets import DATASETS
 from gpate.errors import DataEmpty, DataUnreadable
+from gpate.image_files import decode_all
 from gpate.records.content_hash import hash_rows
-from gpate.records.image_files import decode_all
 from gpate.records.npz_files import members
 from gpate.records.sources import (
     ImageFacts,

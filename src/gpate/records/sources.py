@@ -36,8 +36,8 @@ from gpate.errors import (
     OneClassOnly,
     SensitiveAccess,
 )
+from gpate.image_files import SUFFIXES, Shape, decode_all
 from gpate.records.content_hash import Content, image_content, row_id_content, table_content
-from gpate.records.image_files import SUFFIXES, Shape, decode_all
 from gpate.records.table_files import TableFacts, read_csv, read_parquet, typed
 from gpate.safe_parsing import Limits, attempt, plain_files
 

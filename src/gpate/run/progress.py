@@ -1,19 +1,21 @@
-"""What may be shown while a run goes on, and how it is stopped."""
+"""What a run reports while it goes on, and how it is stopped."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpate.errors import GpateError
 
 
 class Interrupted(GpateError):
-    """The run was stopped on request after a whole iteration; nothing is lost."""
+    """The run was stopped on request; it can be resumed and nothing is lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What may be shown while a run goes on: released numbers only."""
+    """Where a run stands: released numbers only, safe to show."""
 
     iteration: int
     spend: float
@@ -22,3 +24,47 @@ class Progress:
     seconds: float
     fraction: float
     replayed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitor:
+    """Who hears of a run while it goes on.
+
+    Attributes:
+        on_progress: called after each iteration.
+        on_warning: called with what a user should know before trusting the result. The text becomes part of the release, so it must
+            follow from settings and released values alone.
+        stop: asked after each iteration; True stops the run so that it can be resumed.
+    """
+
+    on_progress: Callable[[Progress], None] = lambda _: None
+    on_warning: Callable[[str], None] = lambda _: None
+    stop: Callable[[], bool] = lambda: False
+
+    def steps(self, total: int, *, spend: float, epsilon: float) -> Callable[[int], None]:
+        """A function to call after each of `total` training steps: reports progress, and raises `Interrupted` when asked to stop."""
+        began = time.monotonic()
+
+        def after(step: int) -> None:
+            if step % _EVERY == 0 or step == total:
+                self.on_progress(
+                    Progress(
+                        iteration=step,
+                        spend=spend,
+                        epsilon=epsilon,
+                        answered=1.0,
+                        seconds=time.monotonic() - began,
+                        fraction=step / total,
+                        replayed=False,
+                    )
+                )
+            if self.stop():
+                raise Interrupted("Stopped while the generator was trained; every release that was paid for is kept.")
+
+        return after
+
+
+_EVERY = 50
+"""Training steps between two reports."""
+
+SILENT = Monitor()

@@ -1,1 +1,7 @@
-"""Other authors' systems, under the same accounting."""
+"""Other authors' systems, under the same accounting: DP-GAN, PATE-GAN, GS-WGAN. (DP-MERF is a recipe of the embedding.)"""
+
+from gpate.methods.baselines.dpgan import DPGAN, DPGANMethod
+from gpate.methods.baselines.gswgan import GSWGAN, GSWGANMethod
+from gpate.methods.baselines.pategan import PATEGAN, PATEGANMethod
+
+__all__ = ["DPGAN", "GSWGAN", "PATEGAN", "DPGANMethod", "GSWGANMethod", "PATEGANMethod"]

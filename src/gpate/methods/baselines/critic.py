@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.records.teachers.networks import TeacherNetwork
+from gpate.records import TeacherNetwork
 from gpate.streams import Streams
 from gpate.torch_utils import load_optimiser, optimiser_state
 

@@ -19,9 +19,9 @@ is projected on k random directions, each coordinate clipped to clip / sqrt(k) a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,17 +29,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import PoissonSampledGaussian
-from gpate.boundary import Ballots, Gate, Records, Released, SampledSum, Sensitive
+from gpate.boundary import Ballots, RecordVectors, Released, SampledSum, Sensitive
+from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import Student
 from gpate.methods.adversarial_training import Adversary, Turn
+from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.shared import Adversarial, loudness_for, planned, sampled_accountant
-from gpate.records.secret_draws import SecretDraws
-from gpate.records.teachers.record_gradients import record_gradients
-from gpate.records.teachers.training import network_for
-from gpate.run.folder import Answers, RunFolder
-from gpate.streams import Streams
+from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, planned, sampled_accountant
+from gpate.records import discriminator, record_gradients
+from gpate.run.folder import RunFolder
+from gpate.run.transcript import Transcript
 
 _NUMBERS = 1 << 27
 """Of records' gradients that are held at once."""
@@ -135,45 +135,49 @@ PROJECTED = DPGAN(projected_dims=10)
 """The paper's ablation, with its k and B for MNIST."""
 
 
+class DPGANMethod(Baseline):
+    """A discriminator trained by DP-SGD, and a student against it."""
+
+    name = "dpgan"
+    groups: ClassVar = {"dpgan": DPGAN}
+    samples_in_secret = True
+
+    def named(self) -> dict[str, tuple[str, Adversarial]]:
+        """As published, as tuned today, and the paper's ablation."""
+        log = "research/research-log.md, section Baselines"
+        return {
+            "dpgan": (f"Xie et al. 2018; sizes from G-PATE appendix E; rates and the label: {log}", DPGAN()),
+            "dpgan-large": ("after Bie, Kamath and Zhang 2023, and DPImageBench", LARGE),
+            "dpgan-projected": ("G-PATE section 5, ablation on the use of PATE", PROJECTED),
+        }
+
+    def adversary(self, run: Run, settings: DPGAN) -> Adversary:
+        """The discriminator."""
+        return SampledCritic(run, settings)
+
+
 class SampledCritic(Adversary):
     """A discriminator that learns from noised sums of gradients over secret samples.
 
     Args:
-        features: the private records [records, dims].
-        labels: their classes [records].
-        spec: of the student.
+        run: its records, gate and streams.
         settings: with q filled in.
-        gate: through which the sums go.
-        folder: keeps the plan.
-        streams: of all randomness but noise and samples.
-        key: of the secret samples.
-        device: where to compute.
     """
 
-    def __init__(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        *,
-        spec: GeneratorSpec,
-        settings: DPGAN,
-        gate: Gate,
-        folder: RunFolder,
-        streams: Streams,
-        key: bytes,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, run: Run, settings: DPGAN) -> None:
         assert settings.sampling_probability is not None
-        self._features, self._labels = features.to(device), labels.to(device)
-        self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
-        self.q = settings.sampling_probability
+        self._records, self.settings, self.gate, self.streams = run.records, settings, run.gate, run.streams
+        self.device, self.q = run.device, settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        network = network_for(spec, settings.critic, loudness=min(settings.label_loudness, loudness_for(spec.dims)))
+        label_weight = min(settings.label_loudness, loudness_for(run.spec.dims))
         self.critic = Critic(
-            network, streams=streams, learning_rate=settings.critic_rate, device=device, limit=settings.weight_limit
+            discriminator(run.spec, settings.critic, label_weight=label_weight),
+            streams=run.streams,
+            learning_rate=settings.critic_rate,
+            device=run.device,
+            limit=settings.weight_limit,
         )
-        self._draws = SecretDraws(key, "sample")
-        self.release = self._mechanism(folder)
+        self.release = self._mechanism(run.folder)
         together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
         self.chunk = max(1, min(together, _NUMBERS // self.critic.size))
         self.fakes = min(settings.batch, _FAKES)
@@ -192,16 +196,17 @@ class SampledCritic(Adversary):
         assert isinstance(plan, PoissonSampledGaussian)
         return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
 
-    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+    def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
         """The discriminator's steps, then the student's proposal."""
         settings, streams = self.settings, self.streams
         fakes = student.frozen(streams.torch("statistics", t, device=self.device))
         for i in range(settings.critic_steps):
             step = t * settings.critic_steps + i
-            noisy = answers.ask(lambda step=step: self._noisy_sum(step))  # type: ignore[misc]
+            noisy = transcript.ask_next(lambda step=step: self._sum(step), self._noisy_sum)  # type: ignore[misc]
             y = student.labels(self.fakes, streams.torch("fake labels", step, device=self.device))
             z = student.latents(self.fakes, streams.torch("fake latents", step, device=self.device))
-            made = self._vectors(fakes(z, y), y, step, real=False)
+            parts = zip(fakes(z, y).split(self.chunk), y.split(self.chunk), strict=True)
+            made = (self._vectors(x, label, step, real=False) for x, label in parts)
             mean = sum(clipped(vectors, settings.clip).sum(0) for vectors in made) / self.fakes
             real = torch.from_numpy(noisy.value).to(self.device, torch.float32) / settings.batch
             self.critic.step(self._back((real + mean) / 2, step))
@@ -212,31 +217,31 @@ class SampledCritic(Adversary):
         change = noisy.map(lambda _: self.critic.change(proposed.detach(), y, wasserstein=self.wasserstein))
         return Turn(proposed, change)
 
-    def _noisy_sum(self, step: int) -> Released[NDArray[np.float32]]:
-        """The noised sum of a secret sample's gradients, [numbers in a vector]."""
+    def _sum(self, step: int) -> Sensitive[Tensor]:
+        """The exact sum of a secret sample's gradients."""
         # by payment, not by step: one sample is paid for once, whatever a crash took
         payment = self.gate.paid(self.release.event(self.gate))
-        places = self._draws.poisson(payment, len(self._features), probability=self.q).to(self.device)
-        vectors = self._vectors(self._features[places], self._labels[places], step, real=True)
-        chunks = (Sensitive(Records(part)) for part in vectors)
-        return self.release(chunks, self.gate).map(lambda sums: sums[0].astype(np.float32))
+        sample = self._records.poisson_sample(payment, probability=self.q)
 
-    def _vectors(self, records: Tensor, labels: Tensor, step: int, *, real: bool) -> Iterator[Tensor]:
-        """What each record gives, a chunk at a time. Chunks are filled up: a record's vector does not depend on its company."""
-        for x, y in zip(records.split(self.chunk), labels.split(self.chunk), strict=True):
-            filled = x.new_zeros(self.chunk, x.shape[1])
-            filled[: len(x)] = x
-            classes = y.new_zeros(self.chunk)
-            classes[: len(y)] = y
-            gradients = record_gradients(
-                self.critic.network,
-                self.critic.weights,
-                filled,
-                classes,
-                real=real,
-                wasserstein=self.wasserstein,
-            )
-            yield self._projected(gradients[: len(x)], step)
+        def gradients(x: Tensor, y: Tensor) -> RecordVectors:
+            return RecordVectors(self._vectors(x.to(self.device), y.to(self.device), step, real=True))
+
+        return self.release.exact(sample.map(gradients, chunk=self.chunk))
+
+    def _noisy_sum(self, total: Sensitive[Tensor]) -> Released[NDArray[np.float32]]:
+        """The noised sum, [numbers in a vector]."""
+        return self.release.release(total, self.gate).map(lambda sums: sums[0].astype(np.float32))
+
+    def _vectors(self, x: Tensor, y: Tensor, step: int, *, real: bool) -> Tensor:
+        """What each record of a chunk gives. Chunks are filled up: a record's vector is independent of the batch."""
+        filled = x.new_zeros(self.chunk, x.shape[1])
+        filled[: len(x)] = x
+        classes = y.new_zeros(self.chunk)
+        classes[: len(y)] = y
+        gradients = record_gradients(
+            self.critic.network, self.critic.weights, filled, classes, real=real, wasserstein=self.wasserstein
+        )
+        return self._projected(gradients[: len(x)], step)
 
     def _projected(self, gradients: Tensor, step: int) -> Tensor:
         k = self.settings.projected_dims
@@ -256,9 +261,9 @@ class SampledCritic(Adversary):
         stream = self.streams.torch("projection", step, device=self.device)
         return torch.randn(self.critic.size, k, generator=stream, device=self.device).div_(math.sqrt(k))
 
-    def state(self) -> dict[str, Tensor]:
-        """The discriminator."""
-        return self.critic.state()
+    def state(self) -> SensitiveTensors:
+        """The discriminator: all it learnt from was released, but a checkpoint is private."""
+        return Sensitive(self.critic.state())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""

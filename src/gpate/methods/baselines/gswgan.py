@@ -26,7 +26,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,19 +34,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import OneOfManyGaussian
-from gpate.boundary import Gate, OneOfMany, Released
+from gpate.boundary import OneOfMany, Released, Sensitive
+from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import Student
 from gpate.methods.adversarial_training import Adversary, Turn
-from gpate.methods.baselines.shared import Adversarial, loudness_for, parts_for, planned
-from gpate.records.secret_draws import SecretDraws
-from gpate.records.teachers.ensemble import Batch
-from gpate.records.teachers.local_generators import LocalGenerators
-from gpate.records.teachers.losses import Wasserstein
-from gpate.records.teachers.training import Material, School, build_ensemble
-from gpate.run.folder import WARM_START, Answers, RunFolder
+from gpate.methods.base import Run
+from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, parts_for, planned
+from gpate.records import TeacherPlan, Wasserstein
 from gpate.run.progress import Interrupted
-from gpate.streams import Streams
+from gpate.run.transcript import Transcript
+
+WARM_START = "warm-checkpoint.safetensors"
+"""Private state of the teachers before the first iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,52 +109,46 @@ class GSWGAN(Adversarial):
         return replace(self, discriminators=parts_for(records, each=60, most=1000))
 
 
+class GSWGANMethod(Baseline):
+    """Discriminators drawn in secret answer with their gradients."""
+
+    name = "gswgan"
+    groups: ClassVar = {"gswgan": GSWGAN}
+    samples_in_secret = True
+
+    def named(self) -> dict[str, tuple[str, Adversarial]]:
+        """As published."""
+        return {"gswgan": ("Chen, Orekondy and Fritz 2020", GSWGAN())}
+
+    def adversary(self, run: Run, settings: GSWGAN) -> Adversary:
+        """The discriminators."""
+        return SecretCritic(run, settings)
+
+
 class SecretCritic(Adversary):
     """Many discriminators, drawn in secret to answer.
 
     Args:
-        material: the records, divided among the discriminators.
-        spec: of the student.
+        run: its records, gate and streams; its folder keeps the plan, and a warm start that was stopped.
         settings: with the number of discriminators filled in.
-        gate: through which the gradients go.
-        folder: keeps the plan, and a warm start that was stopped.
-        streams: of all randomness but noise and draws.
-        key: of the secret draws.
-        device: where to compute.
-        chunk: discriminators at a time; planned by default.
-        checkpoint_seconds: how often the warm start is written down.
     """
 
-    def __init__(
-        self,
-        material: Material,
-        *,
-        spec: GeneratorSpec,
-        settings: GSWGAN,
-        gate: Gate,
-        folder: RunFolder,
-        streams: Streams,
-        key: bytes,
-        device: torch.device,
-        chunk: int | None = None,
-        checkpoint_seconds: float = 300.0,
-    ) -> None:
+    def __init__(self, run: Run, settings: GSWGAN) -> None:
         assert settings.discriminators is not None
-        self.spec, self.settings, self.gate, self.folder = spec, settings, gate, folder
-        self.streams, self.device, self.checkpoint_seconds = streams, device, checkpoint_seconds
-        ensemble = build_ensemble(
-            spec,
+        self.spec, self.settings, self.gate, self.folder = run.spec, settings, run.gate, run.folder
+        self.streams, self.device = run.streams, run.device
+        self.checkpoint_seconds = run.settings.speed.checkpoint_seconds
+        plan = TeacherPlan(
+            spec=run.spec,
             teachers=settings.discriminators,
-            variant=settings.critic,
-            batch=3 * settings.critic_batch,  # beside real and fake the points between, and a second derivative
+            network=settings.critic,
+            batch=settings.critic_batch,
+            most=3 * settings.critic_batch,  # beside real and fake the points between, and a second derivative
             learning_rate=settings.critic_rate,
-            streams=streams,
-            device=device,
-            loudness=settings.label_loudness or loudness_for(spec.dims),
-            chunk=chunk,
+            label_weight=settings.label_loudness or loudness_for(run.spec.dims),
+            chunk=run.settings.speed.chunk,
         )
-        self.school = School(material, ensemble, batch=settings.critic_batch, streams=streams)
-        self._draws = SecretDraws(key, "discriminator")
+        self.teachers = run.records.teachers(plan, streams=run.streams, device=run.device)
         self.release = self._mechanism()
 
     def _mechanism(self) -> OneOfMany:
@@ -176,79 +170,55 @@ class SecretCritic(Adversary):
 
     def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """The warm start: private, and resumed where it was stopped."""
-        settings, ensemble = self.settings, self.school.ensemble
-        local = LocalGenerators(
-            ensemble,
-            dims=self.spec.dims,
-            classes=self.spec.classes,
-            latent=self.spec.latent,
-            streams=self.streams,
-            learning_rate=settings.critic_rate,
-        )
+        teachers, local = self.teachers, self.teachers.local_generators()
         start = 0
         if self.folder.has(WARM_START):
             state, metadata = self.folder.read_tensors(WARM_START)
-            ensemble.load_state(state)
+            teachers.load_state(state)
             local.load_state(state)
             start = int(metadata["steps"])
         saved = time.monotonic()
-        for step in range(start, settings.warm_steps):
-            self._warm_step(step, local)
+        for step in range(start, self.settings.warm_steps):
+            teachers.warm_up(step, local, self._loss("warm mixing", step))
             stopping = stop()
             if stopping or time.monotonic() - saved > self.checkpoint_seconds:
                 metadata = {"steps": str(step + 1)}
-                self.folder.write_tensors(WARM_START, {**ensemble.state(), **local.state()}, metadata)
+                self.folder.write_tensors(WARM_START, {}, metadata=metadata, sensitive=teachers.state(local))
                 saved = time.monotonic()
             if stopping:
                 raise Interrupted(
                     f"Stopped in the warm start. Fix: `gpate fit --resume {self.folder.path}` goes on from here."
                 )
 
-    def _warm_step(self, step: int, local: LocalGenerators) -> None:
-        """One step of every discriminator, and one of its own generator."""
-        number = -1 - step  # of its streams: before those of the iterations
-        index, has_records = self.school.draw(number)
-        z = self._uniform("warm latents", step, *index.shape, self.spec.latent) * 2 - 1
-        labels = self.school.records(index)[1]
-
-        def minibatch(part: slice) -> Batch:
-            real, y = self.school.records(index[part])
-            with torch.no_grad():
-                return real, local(part, z[part], y), y
-
-        self.school.ensemble.train(minibatch, has_records=has_records, loss=self._loss("warm mixing", step))
-        local.train(self._uniform("warm latents", number, *index.shape, self.spec.latent) * 2 - 1, labels)
-
     def _loss(self, name: str, step: int) -> Wasserstein:
-        shape = (self.school.ensemble.teachers, self.settings.critic_batch, 1)
-        return Wasserstein(mixing=self._uniform(name, step, *shape), weight=self.settings.penalty)
+        stream = self.streams.torch(name, step, device=self.device)
+        shape = (self.teachers.plan.teachers, self.settings.critic_batch, 1)
+        return Wasserstein(mixing=torch.rand(shape, generator=stream, device=self.device), weight=self.settings.penalty)
 
-    def _uniform(self, name: str, number: int, *shape: int) -> Tensor:
-        stream = self.streams.torch(name, number, device=self.device)
-        return torch.rand(shape, generator=stream, device=self.device)
-
-    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+    def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
         """Every discriminator learns, if it is time; the student proposes; for each record one of them answers."""
         settings = self.settings
         if t % settings.critic_every == 0:
-            self.school.learn(t, student, loss=self._loss("mixing", t))
+            self.teachers.learn(t, student, loss=self._loss("mixing", t))
         y = student.labels(settings.samples, self.streams.torch("labels", t, device=self.device))
         latents = student.latents(settings.samples, self.streams.torch("latents", t, device=self.device))
         proposed = student.propose(latents, y)
-        noisy = answers.ask(lambda: self._noisy_slopes(proposed.detach(), y))
+
+        def gradients() -> Sensitive[Tensor]:
+            # by payment, not by iteration: one draw is paid for once, whatever a crash took
+            payment = self.gate.paid(self.release.event(self.gate))
+            return self.teachers.secret_gradients(payment, proposed.detach(), y)
+
+        noisy = transcript.ask_next(gradients, self._noisy)
         return Turn(proposed, noisy.map(torch.from_numpy))
 
-    def _noisy_slopes(self, records: Tensor, labels: Tensor) -> Released[NDArray[np.float32]]:
-        # by payment, not by iteration: one draw is paid for once, whatever a crash took
-        payment = self.gate.paid(self.release.event(self.gate))
-        chosen = self._draws.choices(payment, self.school.ensemble.teachers, len(records))
-        slopes = self.school.ensemble.slopes_by(chosen, records, labels)
-        return self.release(slopes, self.gate).map(lambda noisy: noisy.astype(np.float32))
+    def _noisy(self, gradients: Sensitive[Tensor]) -> Released[NDArray[np.float32]]:
+        return self.release(gradients, self.gate).map(lambda noisy: noisy.astype(np.float32))
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> SensitiveTensors:
         """The discriminators."""
-        return self.school.ensemble.state()
+        return self.teachers.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""
-        self.school.ensemble.load_state(state)
+        self.teachers.load_state(state)

@@ -17,22 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from gpate.accounting import Laplace
-from gpate.boundary import Gate, NoisyMajority
+from gpate.boundary import NoisyMajority
+from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import Student
 from gpate.methods.adversarial_training import Adversary, Turn
+from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.shared import Adversarial, parts_for, planned
-from gpate.records.teachers.networks import TEACHERS
-from gpate.records.teachers.training import Material, School, build_ensemble, network_for
-from gpate.run.folder import Answers, RunFolder
-from gpate.streams import Streams
+from gpate.methods.baselines.shared import Adversarial, Baseline, parts_for, planned
+from gpate.records import TEACHERS, TeacherPlan, discriminator
+from gpate.run.folder import RunFolder
+from gpate.run.transcript import Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,48 +95,49 @@ class PATEGAN(Adversarial):
         return replace(self, teachers=parts_for(records, each=60, most=1000))
 
 
+class PATEGANMethod(Baseline):
+    """Teachers label the student's records; a discriminator learns from the labels."""
+
+    name = "pategan"
+    groups: ClassVar = {"pategan": PATEGAN}
+
+    def named(self) -> dict[str, tuple[str, Adversarial]]:
+        """As published."""
+        return {"pategan": ("Yoon, Jordon and van der Schaar 2019", PATEGAN())}
+
+    def adversary(self, run: Run, settings: PATEGAN) -> Adversary:
+        """Teachers and the student discriminator."""
+        return LabelledCritic(run, settings)
+
+
 class LabelledCritic(Adversary):
     """A discriminator that learns from what the majority of the teachers says of the student's records.
 
     Args:
-        material: the records, divided among the teachers.
-        spec: of the student.
+        run: its records, gate and streams; its folder keeps the plan.
         settings: with the number of teachers filled in.
-        gate: through which the labels go.
-        folder: keeps the plan.
-        streams: of all randomness but the noise.
-        device: where to compute.
-        chunk: teachers at a time; planned by default.
     """
 
-    def __init__(
-        self,
-        material: Material,
-        *,
-        spec: GeneratorSpec,
-        settings: PATEGAN,
-        gate: Gate,
-        folder: RunFolder,
-        streams: Streams,
-        device: torch.device,
-        chunk: int | None = None,
-    ) -> None:
+    def __init__(self, run: Run, settings: PATEGAN) -> None:
         assert settings.teachers is not None
-        self.settings, self.gate, self.streams, self.device = settings, gate, streams, device
-        ensemble = build_ensemble(
-            spec,
+        self.settings, self.gate, self.streams, self.device = settings, run.gate, run.streams, run.device
+        plan = TeacherPlan(
+            spec=run.spec,
             teachers=settings.teachers,
-            variant=settings.teacher,
-            batch=max(settings.teacher_batch, settings.samples),
+            network=settings.teacher,
+            batch=settings.teacher_batch,
+            most=settings.samples,
             learning_rate=settings.teacher_rate,
-            streams=streams,
-            device=device,
-            chunk=chunk,
+            chunk=run.settings.speed.chunk,
         )
-        self.school = School(material, ensemble, batch=settings.teacher_batch, streams=streams)
-        network = network_for(spec, settings.critic)
-        self.critic = Critic(network, streams=streams, learning_rate=settings.critic_rate, device=device)
-        self.majority = self._mechanism(folder)
+        self.teachers = run.records.teachers(plan, streams=run.streams, device=run.device)
+        self.critic = Critic(
+            discriminator(run.spec, settings.critic),
+            streams=run.streams,
+            learning_rate=settings.critic_rate,
+            device=run.device,
+        )
+        self.majority = self._mechanism(run.folder)
 
     def _mechanism(self, folder: RunFolder) -> NoisyMajority:
         """The noised vote, with the noise that all labels of the run can be paid for."""
@@ -147,18 +149,19 @@ class LabelledCritic(Adversary):
         scale = plan.scale if isinstance(plan, Laplace) else getattr(plan, "sigma")  # noqa: B009 - Event has none of its own
         return replace(first, scale=float(scale))
 
-    def turn(self, t: int, student: Student, answers: Answers) -> Turn:
+    def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
         """Teachers learn and label; the student discriminator learns; the student proposes."""
         settings = self.settings
         for i in range(settings.teacher_steps):
-            self.school.learn(t * settings.teacher_steps + i, student)
+            self.teachers.learn(t * settings.teacher_steps + i, student)
         fakes = student.frozen(self._stream("labelled statistics", t))
         for i in range(settings.critic_steps):
             step = t * settings.critic_steps + i
             y = student.labels(settings.samples, self._stream("labelled classes", step))
             records = fakes(student.latents(settings.samples, self._stream("labelled latents", step)), y)
-            label = answers.ask(
-                lambda records=records, y=y: self.majority(self.school.ensemble.opinions(records, y), self.gate)  # type: ignore[misc]
+            label = transcript.ask_next(
+                lambda records=records, y=y: self.majority.count(self.teachers.opinions(records, y)),  # type: ignore[misc]
+                lambda yes: self.majority.release(yes, self.gate),
             )
             self.critic.learn(records, y, torch.from_numpy(label.value).to(self.device))
         y = student.labels(settings.samples, self._stream("labels", t))
@@ -168,11 +171,11 @@ class LabelledCritic(Adversary):
     def _stream(self, name: str, number: int) -> torch.Generator:
         return self.streams.torch(name, number, device=self.device)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> SensitiveTensors:
         """Teachers and student discriminator."""
-        return {**self.school.ensemble.state(), **self.critic.state()}
+        return self.teachers.state(self.critic)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The inverse of `state`."""
-        self.school.ensemble.load_state(state)
+        self.teachers.load_state(state)
         self.critic.load_state(state)

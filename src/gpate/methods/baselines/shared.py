@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -23,6 +24,10 @@ from gpate.accounting.accountants import accountant_named
 from gpate.accounting.events import SampledNoise, event_from_json
 from gpate.boundary import Gate
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+from gpate.generators import Student, spec_for
+from gpate.methods.adversarial_training import Adversary, train_student
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
+from gpate.methods.settings import Settings
 from gpate.run.folder import RunFolder
 
 _TOLERANCE = 4e-3
@@ -98,6 +103,57 @@ def parts_for(records: float, *, each: int, most: int) -> int:
     return int(min(most, max(10, round(max(records, 1.0) / each))))
 
 
+class Baseline(Method):
+    """A baseline: class counts first, then the plan for as many records, then the game.
+
+    Its one group of settings has the method's own name.
+    """
+
+    def recipes(self) -> list[Settings]:
+        """One for each of `named`."""
+        return [
+            Settings(recipe=name, source=source, method=self.name, groups={self.name: own})
+            for name, (source, own) in self.named().items()
+        ]
+
+    @abstractmethod
+    def named(self) -> dict[str, tuple[str, Adversarial]]:
+        """Recipes: where their numbers are from, and the numbers."""
+
+    @abstractmethod
+    def adversary(self, run: Run, settings: Any) -> Adversary:
+        """Who plays against the student, with what depends on the number of records filled in."""
+
+    def quick(self, settings: Settings) -> dict[str, Any]:
+        """Fewer iterations."""
+        return settings.of(Adversarial).quick()
+
+    def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
+        """Class counts are a pure-DP release."""
+        own = settings.of(Adversarial)
+        return Plan(
+            spec=spec_for(schema, latent=own.latent),
+            pure=own.counts_share * epsilon if math.isfinite(epsilon) else 0.0,
+            accountant=own.accountant_here(),
+            outside_fraction=own.outside_share,
+        )
+
+    def fit(self, run: Run) -> Fitted:
+        """Counts, plan, game."""
+        counts = run.class_counts(run.gate.budget.pure).value
+        own = run.settings.of(Adversarial).for_records(math.fsum(counts))
+        adversary = self.adversary(run, own)
+        student = Student(
+            run.spec,
+            init=run.streams.torch("init"),
+            learning_rate=own.learning_rate,
+            shares=proportions(counts),
+            device=run.device,
+        )
+        train_student(adversary, student, run, iterations=own.iterations)
+        return Fitted(student.network, run.spec, student.shares, run.settings.with_group(self.name, own))
+
+
 def planned(gate: Gate, folder: RunFolder, event: Event) -> Event:
     """The event, with its count, at the least noise that fits into what is left. Paid later, an execution at a time.
 
@@ -106,9 +162,7 @@ def planned(gate: Gate, folder: RunFolder, event: Event) -> Event:
         folder: keeps the plan for a resumed run.
         event: says kind, count and sensitivity; its noise is only where the search begins.
     """
-    if not folder.has(_PLAN):
-        folder.write_json(_PLAN, least_noise(gate, event).to_json())
-    plan = event_from_json(folder.read_json(_PLAN))
+    plan = event_from_json(folder.once(_PLAN, lambda: least_noise(gate, event).to_json()))
     ahead = plan.count - gate.paid(plan)
     if ahead > 0:
         gate.check(replace(plan, count=ahead))  # all at once, so that each is checked at no cost

@@ -1,6 +1,6 @@
 """Synthetic tables from low-order tables: a few noisy tables through the gate, and a mixture fitted to them.
 
-    counts      one count per class                                                   share of mu^2: counts_share
+    counts      one count per class                                              fraction of mu^2: counts_share
     bins        cells of numbers, if asked for: counts on the schema's cells, finer where crowded        bins_share
     one-way     (column, label) on these cells                                        oneway_share or crude_share
     groups      of cells, from the released one-way tables                                                   free
@@ -16,41 +16,39 @@ part instead of being counted in tables: which they are follows from what was re
 Budget follows use: after the class counts it is known whether two-way tables could tell five groups of a column apart; if
 not, one-way tables get `crude_share`. Two-way tables have as many groups as stand out of their noise.
 
-**Which event pays for what.** Every line that reads a record is inside a `Journal.ask`, and each of those is one Gaussian
-event of sensitivity 1 (`gpate.boundary.NoisyBlocks`). Their mu^2 sum to what the gate had left. Everything between them
-works on released tables.
+**Which event pays for what.** Records are read inside `TableReleases.ask` alone, and each of those is one Gaussian event of
+sensitivity 1 (`gpate.boundary.NoisyBlocks`). Their mu^2 sum to what the gate had left. Everything between them works on
+released tables.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.boundary import Distances, Gate, Grouped, Sensitive, Tables
+from gpate.boundary import Distances, Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.table_cells import TableCells
-from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec, shares_inside
+from gpate.generators import spec_for
 from gpate.generators.mixture_fit import Fitting, fit_tables
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.marginals.mixture_model import affordable, mixture_of
 from gpate.methods.marginals.private_bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
-from gpate.methods.marginals.table_view import LookAlikes, Pairs, RareClass, TableView, divided
-from gpate.run.folder import RunFolder
-from gpate.run.journal import Journal, Noisy, joined
-from gpate.run.progress import Interrupted, Progress
+from gpate.methods.marginals.rare_classes import LookAlikes, RareClass
+from gpate.methods.marginals.releases import Noisy, TableReleases, joined
+from gpate.methods.marginals.table_view import Pairs, TableView, divided
+from gpate.methods.settings import Settings
+from gpate.records import CodedRecords, PrivateRecords
 from gpate.schema import TableSchema
-from gpate.streams import Streams
-
-Floats = NDArray[np.float64]
 
 Described = tuple[RareClass | LookAlikes, ...]
 """Those that have a block of their own beside the tables."""
@@ -61,10 +59,7 @@ CRUDE = 5
 BINS = ("schema", "quantiles")
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
-"""How the two-way share is divided where there is a rare class."""
-
-ALIKE_COMPONENTS = 128
-"""Of a class's look-alikes."""
+"""How the two-way fraction is divided where there is a rare class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,114 +156,133 @@ class Marginals:
         return asdict(self)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class _Private:
-    """The records. Opened inside `Journal.ask` alone."""
+class MarginalsMethod(Method):
+    """Noisy low-order tables, and a mixture of products fitted to them."""
 
-    features: Tensor
-    codes: Tensor
-    labels: Tensor
+    name = "marginals"
+    groups: ClassVar = {"marginals": Marginals}
 
+    def recipes(self) -> list[Settings]:
+        """The default for tables."""
+        return [
+            Settings(
+                recipe="default-tables",
+                source="research/research-log.md, section Tables",
+                method=self.name,
+                groups={"marginals": Marginals()},
+                kinds=("table",),
+            )
+        ]
 
-def train_by_marginals(
-    features: Tensor,
-    labels: Tensor,
-    *,
-    schema: TableSchema,
-    settings: Marginals,
-    gate: Gate,
-    folder: RunFolder,
-    streams: Streams,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    on_warning: Callable[[str], None] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> tuple[Mixture, Floats]:
-    """Releases the tables, fits the mixture, and returns it with the class shares.
+    def default_recipe(self, schema: AnySchema) -> str | None:
+        """For every table."""
+        return "default-tables" if isinstance(schema, TableSchema) else None
 
-    Args:
-        features: encoded records [records, width], as `TableCodec.encode` gives them. Private.
-        labels: the class of each [records]; all zero without classes. Private.
-        schema: of the table.
-        settings: shares, sizes and the fit.
-        gate: pays; all that it has left is spent.
-        folder: where answers are kept for a resumed run.
-        streams: of the student's random starts.
-        on_progress: called with numbers that may be shown.
-        on_warning: called with what a user should know before trusting the result.
-        stop: asked before releases and during the fit; True stops the run so that it can be resumed.
-    """
-    classes = max(1, len(schema.classes))
-    cells = TableCells(schema, resolution=settings.resolution)
-    columns, numbers = len(cells.columns), to_ask(schema, cells)
-    rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
-    journal = Journal(gate, folder, settings.shares(columns, rounds=rounds), stop=stop)
+    def quick(self, settings: Settings) -> dict[str, Any]:
+        """A shorter fit."""
+        return {"fitting.restarts": 2, "fitting.steps": 300}
 
-    counts = _ask_counts(journal, labels, classes)
-    mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
-    largest = float(counts.tables.value[0].max())
-    crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
-    journal.shares = settings.shares(columns, crude=crude, rounds=rounds)
-    if rounds:
-        cells, rounds = find_bins(journal, features, cells, numbers, resolution=settings.resolution)
-        journal.shares = settings.shares(columns, crude=crude, rounds=rounds)  # rounds not needed go to the tables
-    records = _Private(features=features, codes=cells.codes(features), labels=labels)
-    oneway = _ask_oneway(journal, records, classes, cells.sizes) if cells.columns else None
-    view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
-    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude, rounds=rounds)
-    view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
-    _warn(view, on_warning)
-    if settings.bins == "schema" and (names := crowded_columns(numbers, cells, view.tables, view.spread)):
-        on_warning(
-            f"Most values of {', '.join(names)} lie in a small part of the declared bounds, and will be spread evenly over it. "
-            "Fix: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
+    def smallest(self, settings: Settings) -> dict[str, Any]:
+        """Hardly a fit."""
+        return {"fitting.restarts": 1, "fitting.steps": 2, "fitting.components": 4, "rare_components": 4}
+
+    def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
+        """All of the budget is Gaussian."""
+        return Plan(spec=spec_for(schema, latent=1), outside_fraction=settings.of(Marginals).outside_share)
+
+    def fit(self, run: Run) -> Fitted:
+        """Releases the tables, then fits the mixture to them."""
+        assert isinstance(run.schema, TableSchema)
+        settings, gate = run.settings.of(Marginals), run.gate
+        view, pairs, twoway, rares, alikes = release_tables(run, run.schema, settings)
+        measured = view.measured(pairs, twoway)
+        fitting = affordable(
+            settings.fitting, classes=len(view.common), groups=sum(view.group_sizes), work=settings.work
         )
-    pairs = _choose_pairs(journal, records, view, settings)
-    twoway, rares, alikes = _ask_twoway(journal, records, view, pairs)
-
-    measured = view.measured(pairs, twoway)
-    fitting = affordable(settings.fitting, classes=len(view.common), groups=sum(view.group_sizes), work=settings.work)
-    watch = _watch(fitting, gate, on_progress, stop)
-    weights, tables = fit_tables(measured, fitting, stream=streams.torch("start"), after_step=watch)
-    watch(fitting.steps)
-    student = _student(view, weights, tables, rares, alikes, components=settings.rare_components, streams=streams)
-    return student, view.sizes / view.sizes.sum()
+        watch = run.monitor.steps(fitting.steps, spend=gate.spend, epsilon=gate.budget.epsilon)
+        weights, tables = fit_tables(measured, fitting, stream=run.streams.torch("start"), after_step=watch)
+        watch(fitting.steps)
+        mixture = mixture_of(
+            view, weights, tables, rares, alikes, components=settings.rare_components, streams=run.streams
+        )
+        return Fitted(mixture, mixture.spec, view.sizes / view.sizes.sum(), run.settings)
 
 
 # --- releases ---------------------------------------------------------------------------------------------------------
 
 
-def _ask_counts(journal: Journal, labels: Tensor, classes: int) -> Noisy:
+def release_tables(
+    run: Run, schema: TableSchema, settings: Marginals
+) -> tuple[TableView, Pairs, Noisy | None, list[RareClass], list[LookAlikes]]:
+    """Class counts, bins if asked for, one-way tables, two-way tables and what describes rare classes."""
+    classes = max(1, len(schema.classes))
+    cells = TableCells(schema, resolution=settings.resolution)
+    columns, numbers = len(cells.columns), to_ask(schema, cells)
+    rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
+    releases = TableReleases(run.transcript, settings.shares(columns, rounds=rounds))
+
+    counts = _ask_counts(releases, run.records, classes)
+    mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
+    largest = float(counts.tables.value[0].max())
+    crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
+    releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds)
+    if rounds:
+        cells, rounds = find_bins(releases, run.records, cells, numbers, resolution=settings.resolution)
+        releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds)  # the rest goes to the tables
+    coded = run.records.coded(cells.codes)
+    oneway = _ask_oneway(releases, coded, classes, cells.sizes) if cells.columns else None
+    view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
+    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude, rounds=rounds)
+    view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
+    _warn(view, run.monitor.on_warning)
+    if settings.bins == "schema" and (names := crowded_columns(numbers, cells, view.tables, view.spread)):
+        run.monitor.on_warning(
+            f"Most values of {', '.join(names)} lie in a small part of the declared bounds, and will be spread evenly over it. "
+            "Fix: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
+        )
+    pairs = _choose_pairs(releases, coded, view, settings)
+    return view, pairs, *_ask_twoway(releases, coded, view, pairs)
+
+
+def _ask_counts(releases: TableReleases, records: PrivateRecords, classes: int) -> Noisy:
     block = Tables(sizes=(classes,), tables=((0,),))
-    return journal.ask("class counts", lambda _: (block,), lambda _: _all(labels, labels[:, None]))[0]
+    return releases.ask(
+        "class counts", lambda _: (block,), lambda _: records.map(lambda _, labels: _in_one(labels[:, None]))
+    )[0]
 
 
-def _ask_oneway(journal: Journal, records: _Private, classes: int, sizes: tuple[int, ...]) -> Noisy:
+def _ask_oneway(releases: TableReleases, coded: CodedRecords, classes: int, sizes: tuple[int, ...]) -> Noisy:
     """For each column [classes, cells]."""
     block = Tables(sizes=(classes, *sizes), tables=tuple((0, 1 + column) for column in range(len(sizes))))
-    codes = torch.cat([records.labels[:, None], records.codes], 1)
-    return journal.ask("one-way tables", lambda _: (block,), lambda _: _all(records.labels, codes))[0]
+
+    def rows(_: float) -> Iterator[Sensitive[Grouped]]:
+        return coded.map(lambda _, labels, codes: _in_one(torch.cat([labels[:, None], codes], 1)))
+
+    return releases.ask("one-way tables", lambda _: (block,), rows)[0]
 
 
-def _choose_pairs(journal: Journal, records: _Private, view: TableView, settings: Marginals) -> Pairs:
+def _choose_pairs(releases: TableReleases, coded: CodedRecords, view: TableView, settings: Marginals) -> Pairs:
     """All pairs, or the two per column that are farthest from what independent columns would give."""
     pairs = tuple(combinations(range(len(view.groups)), 2))
     if len(pairs) <= settings.most_pairs:
         return pairs
     block = Distances(tables=Tables(sizes=view.group_sizes, tables=pairs), predictions=view.independent(pairs))
-    noisy = journal.ask(
-        "choice of pairs", lambda _: (block,), lambda _: _all(records.labels, view.grouped_codes(records.codes))
-    )[0]
+
+    def rows(_: float) -> Iterator[Sensitive[Grouped]]:
+        return coded.map(lambda _f, _l, codes: _in_one(view.grouped_codes(codes)))
+
+    noisy = releases.ask("choice of pairs", lambda _: (block,), rows)[0]
     farthest = np.argsort(-noisy.tables.value[0], kind="stable")[: 2 * len(view.groups)]
     return tuple(pairs[i] for i in np.sort(farthest))
 
 
 def _ask_twoway(
-    journal: Journal, records: _Private, view: TableView, pairs: Pairs
+    releases: TableReleases, coded: CodedRecords, view: TableView, pairs: Pairs
 ) -> tuple[Noisy | None, list[RareClass], list[LookAlikes]]:
     """Two-way tables of the common classes [classes, groups, groups], and beside them what the rare ones say, and who looks like
     them.
 
-    Where there is a rare class the tables come in parts, each with as many of them as its share: the same noise on all.
+    Where there is a rare class the tables come in parts, each with as many of them as its fraction: the same noise on all.
     """
     rares = [RareClass(label, view) for label in view.rare]
     alikes: list[LookAlikes] = []
@@ -276,145 +290,80 @@ def _ask_twoway(
         return None, rares, alikes
     parts = RARE_PARTS if rares else {"": 1.0}
     if rares:
-        journal.split("two-way tables", {f"two-way tables, rare {part}": share for part, share in parts.items()})
-    place = torch.full((len(view.sizes),), -1)
-    place[view.common] = torch.arange(len(view.common))
+        named = {f"two-way tables, rare {part}": fraction for part, fraction in parts.items()}
+        releases.budget.divide("two-way tables", named)
     found: list[Noisy] = []
     for part, own in zip(parts, divided(pairs, tuple(parts.values())), strict=True):
         if part == "moments":  # now it is known where the rare ones are, and that few others are there
             alikes = [LookAlikes(label, one) for one in rares for label in one.few_alike]
-        others: Described = (*rares, *alikes)
-        scored = rares if part == "scale" else []  # along whose means the common classes are counted too
-        chosen = tuple((0, 1 + a, 1 + b) for a, b in own) or ((0,),)  # a part may be too small for any table
-
-        def blocks(
-            sigma: float,
-            part: str = part,
-            others: Described = others,
-            scored: Sequence[RareClass] = scored,
-            chosen: tuple[tuple[int, ...], ...] = chosen,
-        ) -> tuple[Block, ...]:
-            sizes = (len(view.common), *view.group_sizes)
-            tables = Tables(
-                sizes=(*sizes, *(one.bins(sigma) for one in scored)),
-                tables=(*chosen, *((0, len(sizes) + i) for i in range(len(scored)))),
-            )
-            return (tables, *(one.block(part, sigma) for one in others))
-
-        def rows(
-            sigma: float, part: str = part, others: Described = others, scored: Sequence[RareClass] = scored
-        ) -> Sensitive[Grouped]:
-            groups = torch.zeros_like(records.labels)
-            for i, one in enumerate(others):
-                groups[one.belongs(records.labels, records.features)] = 1 + i
-            common = groups == 0
-            codes = [place[records.labels[common], None], view.grouped_codes(records.codes[common])]
-            codes += [one.rows(part, records.features[common], sigma) for one in scored]
-            said = [one.rows(part, records.features[groups == 1 + i], sigma) for i, one in enumerate(others)]
-            return Sensitive(Grouped(groups=groups, rows=(torch.cat(codes, 1), *said)))
-
+        query = _TwoWay(view, own, part, (*rares, *alikes), rares if part == "scale" else ())
         name = f"two-way tables, rare {part}" if rares else "two-way tables"
-        first, *answers = journal.ask(name, blocks, rows)
-        n = len(chosen)
+        first, *answers = releases.ask(name, query.blocks, lambda sigma, query=query: query.rows(coded, sigma))  # type: ignore[misc]
+        n = len(query.tables)
         if own:
             found.append(replace(first, tables=first.tables.map(itemgetter(slice(n)))))
-        for one, noisy in zip(others, answers, strict=True):
+        for one, noisy in zip(query.described, answers, strict=True):
             one.learn(part, noisy)
-        for one, counts in zip(scored, first.tables.value[n:], strict=True):
-            one.count_alike(counts, first.spread)
+        for rare, counts in zip(query.scored, first.tables.value[n:], strict=True):
+            rare.count_alike(counts, first.spread)
     return joined(found), rares, alikes
 
 
-def _all(labels: Tensor, rows: Tensor) -> Sensitive[Grouped]:
-    """All records in one block."""
-    return Sensitive(Grouped(groups=torch.zeros_like(labels), rows=(rows,)))
+class _TwoWay:
+    """One part of the two-way tables: tables of the common classes in the first block, a block for each of the described.
 
-
-# --- the student ------------------------------------------------------------------------------------------------------
-
-
-def affordable(fitting: Fitting, *, classes: int, groups: int, work: float) -> Fitting:
-    """The fit with as many starts, then as many steps, as `work` (in 10^12 multiplications) allows; 200 steps at least."""
-    step = 4.0 * classes * fitting.components * groups**2 / 1e12
-    restarts = max(1, min(fitting.restarts, int(work / max(step * fitting.steps, 1e-12))))
-    steps = max(min(200, fitting.steps), min(fitting.steps, int(work / max(step * restarts, 1e-12))))
-    return replace(fitting, restarts=restarts, steps=steps)
-
-
-def _student(
-    view: TableView,
-    weights: Tensor,
-    tables: Tensor,
-    rares: Sequence[RareClass],
-    alikes: Sequence[LookAlikes],
-    *,
-    components: int,
-    streams: Streams,
-) -> Mixture:
-    """The mixture of all classes: fitted tables for the common ones and factors for those among them that look like a rare one;
-    factors for the rare ones.
+    Args:
+        view: of the table.
+        pairs: of columns, in this part.
+        part: its name.
+        described: rare classes and look-alikes, each with a block of its own.
+        scored: rare classes along whose means the common classes are counted too.
     """
-    low, high = view.cells.ends()
-    state = {"low": torch.from_numpy(low).float(), "high": torch.from_numpy(high).float()}
-    sizes: dict[int, tuple[int, ...]] = {}
-    single = torch.cat([torch.arange(size) for size in view.cells.sizes] or [torch.zeros(0, dtype=torch.int64)])
-    for i, label in enumerate(view.common):
-        inside = torch.from_numpy(view.inside(label)).float()
-        known = [one for one in alikes if one.label == label and one.share > 0]
-        if known:  # who lies far out is drawn by cells, so all are
-            stream = streams.torch("look-alikes", label)
-            parts = [_by_cells(view, tables[i], inside)]
-            parts += [one.tables(components=ALIKE_COMPONENTS, stream=stream) for one in known]
-            rest = 1.0 - math.fsum(one.share for one in known)
-            shares = [rest * weights[i] / weights[i].sum()]
-            shares += [torch.full((ALIKE_COMPONENTS,), one.share / ALIKE_COMPONENTS) for one in known]
-            state |= _state(label, torch.cat(shares), torch.cat(parts), single, torch.ones(len(single)))
-            sizes[label] = view.cells.sizes
-        else:
-            groups = torch.from_numpy(np.concatenate([*view.groups, np.zeros(0, dtype=np.int64)]))
-            state |= _state(label, weights[i], tables[i], groups, inside)
-            sizes[label] = view.group_sizes
-    for one in rares:
-        found = one.tables(components=components, stream=streams.torch("factors", one.label))
-        even = torch.full((components,), 1.0 / components)
-        state |= _state(one.label, even, found, single, torch.ones(len(single)))
-        sizes[one.label] = view.cells.sizes
-    labels = range(len(view.sizes))
-    spec = MixtureSpec(
-        width=view.cells.width,
-        columns=tuple(
-            ColumnSpec(kind=column.kind, start=column.start, cells=column.cells, missing=column.missing)
-            for column in view.cells.columns
-        ),
-        components=tuple(len(state[f"{label}.weights"]) for label in labels),
-        groups=tuple(sizes[label] for label in labels),
-    )
-    student = Mixture(spec)
-    student.load_state_dict(state)
-    return student
+
+    def __init__(
+        self, view: TableView, pairs: Pairs, part: str, described: Described, scored: Sequence[RareClass]
+    ) -> None:
+        self.view, self.part, self.described, self.scored = view, part, described, scored
+        self.tables = tuple((0, 1 + a, 1 + b) for a, b in pairs) or ((0,),)  # a part may be too small for any table
+        self._place = torch.full((len(view.sizes),), -1)
+        self._place[view.common] = torch.arange(len(view.common))
+
+    def blocks(self, sigma: float) -> tuple[Block, ...]:
+        """What is summed."""
+        sizes = (len(self.view.common), *self.view.group_sizes)
+        tables = Tables(
+            sizes=(*sizes, *(one.bins(sigma) for one in self.scored)),
+            tables=(*self.tables, *((0, len(sizes) + i) for i in range(len(self.scored)))),
+        )
+        return (tables, *(one.block(self.part, sigma) for one in self.described))
+
+    def rows(self, coded: CodedRecords, sigma: float) -> Iterator[Sensitive[Grouped]]:
+        """The records, each in the block it belongs to."""
+
+        def of(features: Tensor, labels: Tensor, codes: Tensor) -> Grouped:
+            groups = torch.zeros_like(labels)
+            for i, one in enumerate(self.described):
+                groups[one.belongs(labels, features)] = 1 + i
+            common = groups == 0
+            counted = [self._place[labels[common], None], self.view.grouped_codes(codes[common])]
+            counted += [one.rows(self.part, features[common], sigma) for one in self.scored]
+            said = [one.rows(self.part, features[groups == 1 + i], sigma) for i, one in enumerate(self.described)]
+            return Grouped(groups=groups, rows=(torch.cat(counted, 1), *said))
+
+        return coded.map(of)
 
 
-def _by_cells(view: TableView, tables: Tensor, inside: Tensor) -> Tensor:
-    """Probabilities of groups -> of cells [components, cells of all columns]."""
-    parts = []
-    own = zip(tables.split(view.group_sizes, 1), inside.split(view.cells.sizes), view.groups, strict=True)
-    for table, mass, group in own:
-        group_of = torch.from_numpy(group)
-        parts.append(table[:, group_of] * shares_inside(group_of, mass).to(table))
-    return torch.cat(parts, 1)
-
-
-def _state(label: int, weights: Tensor, tables: Tensor, group_of: Tensor, inside: Tensor) -> dict[str, Tensor]:
-    parts = {"weights": weights, "tables": tables, "group_of": group_of, "inside": inside}
-    return {f"{label}.{name}": tensor for name, tensor in parts.items()}
+def _in_one(rows: Tensor) -> Grouped:
+    """All records in one block."""
+    return Grouped(groups=torch.zeros(len(rows), dtype=torch.int64), rows=(rows,))
 
 
 def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
-    """Says where the noise is as large as what it hides."""
+    """Warns where the noise is as large as what it hides."""
     noise = view.counts.spread
     if view.sizes.sum() < 10 * noise:
         on_warning(
-            f"The number of records is small beside its noise (give or take {2 * noise:,.0f}): the synthetic table may "
+            f"The number of records is small beside its noise (+-{2 * noise:,.0f}, two standard deviations): the synthetic table may "
             "say little. Fix: a larger epsilon, or more records."
         )
     elif view.tables and view.spread * math.sqrt(max(view.group_sizes)) > view.sizes.max() / max(view.group_sizes):
@@ -422,27 +371,3 @@ def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
             f"Counts of the one-way tables are lost in their noise (about {view.spread:,.0f} each): the synthetic columns will be "
             "crude. Fix: a larger epsilon, or more records."
         )
-
-
-def _watch(
-    fitting: Fitting, gate: Gate, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
-) -> Callable[[int], None]:
-    """Reports the fit's progress, and stops it when asked."""
-    began, spend = time.monotonic(), gate.spend
-
-    def after_step(step: int) -> None:
-        if stop():
-            raise Interrupted("Stopped while the student was fitted; all that was paid for is kept.")
-        on_progress(
-            Progress(
-                iteration=step,
-                spend=spend,
-                epsilon=gate.budget.epsilon,
-                answered=1.0,
-                seconds=time.monotonic() - began,
-                fraction=step / fitting.steps,
-                replayed=False,
-            )
-        )
-
-    return after_step

@@ -9,12 +9,12 @@ never had one keeps the cells of the schema.
 released numbers: if the first round, a third of the share, finds no cell of the schema crowded, there is no second, and the rest
 of the share goes to the tables.
 
-**Which event pays for what.** Records are opened inside `Journal.ask` alone, as in `gpate.methods.marginals.method`.
+**Which event pays for what.** Records are opened inside `TableReleases.ask` alone, as in `gpate.methods.marginals.method`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ from gpate.boundary import Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
 from gpate.features.number_bins import crowded, refined
 from gpate.features.table_cells import TableCells
-from gpate.run.journal import Journal
+from gpate.methods.marginals.releases import TableReleases
+from gpate.records import PrivateRecords
 from gpate.schema import TableSchema
 from gpate.schema.columns import Bounded, Integer
 
@@ -73,13 +74,18 @@ def crowded_columns(
 
 
 def find_bins(
-    journal: Journal, features: Tensor, cells: TableCells, columns: Mapping[int, Bounded], *, resolution: int
+    releases: TableReleases,
+    records: PrivateRecords,
+    cells: TableCells,
+    columns: Mapping[int, Bounded],
+    *,
+    resolution: int,
 ) -> tuple[TableCells, int]:
     """Cells that suit the records as far as noisy counts tell, and how many rounds it took.
 
     Args:
-        journal: asks; has a share for each round.
-        features: encoded records [records, width]. Private.
+        releases: asks; has a fraction of the budget for each round.
+        records: the private ones.
         cells: of the schema.
         columns: those to ask about, from `to_ask`.
         resolution: most parts that a cell is divided into.
@@ -93,11 +99,14 @@ def find_bins(
         def blocks(_: float, block: Tables = block) -> tuple[Block, ...]:
             return (block,)
 
-        def rows(_: float, places: tuple[int, ...] = places, cells: TableCells = cells) -> Sensitive[Grouped]:
+        def coded(features: Tensor, _: Tensor, places: tuple[int, ...] = places, cells: TableCells = cells) -> Grouped:
             codes = torch.stack([cells.columns[j].codes(features) for j in places], 1)
-            return Sensitive(Grouped(groups=torch.zeros(len(features), dtype=torch.int64), rows=(codes,)))
+            return Grouped(groups=torch.zeros(len(features), dtype=torch.int64), rows=(codes,))
 
-        noisy = journal.ask(round_name(rounds), blocks, rows)[0]
+        def rows(_: float, query: Callable[[Tensor, Tensor], Grouped] = coded) -> Iterator[Sensitive[Grouped]]:
+            return records.map(query)
+
+        noisy = releases.ask(round_name(rounds), blocks, rows)[0]
         finer: dict[int, tuple[float, ...]] = {}
         for j, counts in zip(places, noisy.tables.value, strict=True):
             column, edges = asked.pop(j), cells.columns[j].edges

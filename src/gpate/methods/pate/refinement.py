@@ -1,6 +1,6 @@
 """The paper's idea on top of an embedding: teachers vote on a student that knows its subject already.
 
-    the embedding, with a part of the budget          (gpate.methods.embedding.method)
+    the embedding, with a part of the budget          (gpate.methods.embedding)
     teachers learn to tell their records from the student's, as long as one likes: nothing is released
     teachers vote, the student follows, until the budget is spent          (Algorithms 1 and 2)
 
@@ -11,9 +11,20 @@ released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import epsilon_for
 from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.methods.adversarial_training import train_student
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, settings_of
+from gpate.methods.embedding import Embedding, EmbeddingMethod, embed
+from gpate.methods.pate.settings import Mechanism, Training, scaled
+from gpate.methods.pate.votes import Voters
+from gpate.methods.settings import Settings
+from gpate.run.transcript import Transcript, mu_left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +46,72 @@ class Refinement:
             raise InvalidValue("vote_share", self.vote_share, "strictly between 0 and 1")
         require_positive("student_rate", self.student_rate)
         require_count("warm_up", self.warm_up, 0)
+
+
+class RefinedMethod(Method):
+    """An embedding, then votes on the student that came of it."""
+
+    name = "refined"
+    groups: ClassVar = {
+        "mechanism": Mechanism,
+        "training": Training,
+        "embedding": Embedding,
+        "refinement": Refinement,
+    }
+    sharded = True
+    _embedding = EmbeddingMethod()
+
+    def recipes(self) -> list[Settings]:
+        """One, for images."""
+        groups = {
+            "mechanism": Mechanism(teachers=None, counts_epsilon=0.0),
+            "training": Training(saturating=False),
+            "embedding": Embedding(),
+            "refinement": Refinement(),
+        }
+        source = "research/research-log.md, section Refinement by votes"
+        return [Settings(recipe="refined", source=source, method=self.name, groups=groups, kinds=("image",))]
+
+    def resolved(self, settings: Settings, *, schema: AnySchema, dataset: str | None, epsilon: float) -> Settings:
+        """With the embedding that is the default for such images."""
+        default = self._embedding.default_recipe(schema)
+        named = next((recipe for recipe in self._embedding.recipes() if recipe.recipe == default), None)
+        return settings if named is None else settings.with_group("embedding", named.of(Embedding))
+
+    def check(self, settings: Settings) -> None:
+        """The embedding counts, and has noise."""
+        mechanism = settings.of(Mechanism)
+        if mechanism.counts_epsilon or mechanism.noiseless:
+            raise InvalidValue("counts_epsilon, noiseless", "given", "left out: the embedding counts, and has noise")
+
+    def quick(self, settings: Settings) -> dict[str, Any]:
+        """A quick embedding and few votes."""
+        return {**settings.of(Embedding).quick(), "iterations": 20, "warm_up": 20}
+
+    def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
+        """As the embedding."""
+        return self._embedding.plan(settings, schema, epsilon)
+
+    def fit(self, run: Run) -> Fitted:
+        """Records vote through feature maps first; then teachers vote on the student that came of it."""
+        settings = run.settings
+        student = embed(run, reserve=settings.of(Refinement).vote_share)
+        folder = run.folder.subfolder("votes")
+        counts, delta = run.transcript.recall("class counts").value, run.gate.budget.delta
+
+        def planned() -> dict[str, Any]:
+            """Planned once, from what is left before the first vote."""
+            left = Budget(epsilon=epsilon_for(mu_left(run.gate), delta=delta), delta=delta)
+            found, warnings = scaled(settings, records=math.fsum(counts), budget=left, dims=student.spec.dims)
+            for warning in warnings:
+                run.monitor.on_warning(warning)
+            return found.to_json()
+
+        settings = settings_of(run.ranks.share(lambda: folder.once("settings.json", planned)))
+        refinement = settings.of(Refinement)
+        student.restart(refinement.student_rate)
+        voters = Voters(run, settings, spec=student.spec, warm_up=refinement.warm_up)
+        transcript = Transcript(run.gate, folder, ranks=run.ranks, stop=run.monitor.stop)
+        inner = replace(run, folder=folder, transcript=transcript)
+        train_student(voters, student, inner, iterations=settings.of(Training).iterations)
+        return Fitted(student.network, student.spec, student.shares, settings)

@@ -1,29 +1,98 @@
-"""Teachers and their records: an ensemble that learns to tell its own records from the student's.
+"""A group of teachers: an ensemble of discriminators, the records of each, and how they learn.
 
-Used by every method that has teachers. What the teachers know is private: it leaves by a mechanism of the boundary, or
-not at all.
+Every method that has teachers uses it. What the teachers know is private: their gradients, votes and state leave this package as
+`Sensitive`, for a mechanism of the boundary or for a checkpoint in private/.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from gpate.boundary import Sensitive
+from gpate.boundary.private_files import SensitiveTensors
+from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, Student
 from gpate.records.partition import Partition
+from gpate.records.secret_draws import SecretDraws
 from gpate.records.teachers.ensemble import Batch, Ensemble, Placement, plan_placement
+from gpate.records.teachers.local_generators import LocalGenerators
 from gpate.records.teachers.losses import Loss, logistic
 from gpate.records.teachers.networks import LoudLabel, TeacherNetwork, teacher_network
 from gpate.streams import Streams
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Material:
-    """The private side of a run, encoded: features [records, dims], labels [records], and who owns which.
+class HasState(Protocol):
+    """What has named tensors to be kept."""
 
-    Of several ranks each has the records of its own teachers only: those from number `first` on, of `teachers` in all.
+    def state(self) -> dict[str, Tensor]:
+        """All of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherPlan:
+    """What teachers are and how they learn: all of it public.
+
+    Attributes:
+        spec: of the student whose records they tell from real ones.
+        teachers: how many there are in all.
+        network: name of their network.
+        batch: records of each teacher in one step.
+        most: the most records that each looks at at once; a batch by default.
+        learning_rate: Adam's.
+        label_weight: what the label's one-hot vector is multiplied by.
+        balanced: whether the classes that a teacher holds are equally frequent in its minibatches.
+        chunk: teachers at a time; planned from the memory there is by default. Speed only.
+    """
+
+    spec: GeneratorSpec
+    teachers: int
+    network: str
+    batch: int
+    most: int = 0
+    learning_rate: float = 1e-3
+    label_weight: float = 1.0
+    balanced: bool = False
+    chunk: int | None = None
+
+    def placement(self, device: torch.device, *, teachers: int | None = None) -> Placement:
+        """Where so many of the teachers are kept and computed."""
+        # chunks on a CPU are those of all teachers, so that each is computed alike on whatever rank it is
+        number = self.teachers if teachers is None or device.type == "cpu" else teachers
+        planned = plan_placement(self.layout(), teachers=number, batch=max(self.batch, self.most), device=device)
+        return planned if self.chunk is None else replace(planned, chunk=self.chunk)
+
+    def layout(self) -> TeacherNetwork:
+        """Their network."""
+        return discriminator(self.spec, self.network, label_weight=self.label_weight)
+
+    def shard(self, *, rank: int, size: int, device: torch.device) -> slice:
+        """The teachers of one of several ranks: whole chunks on a CPU, so that each is computed alike on whatever rank it is."""
+        block = self.placement(device).chunk if device.type == "cpu" else 1
+        blocks = -(-self.teachers // block)
+        if blocks < size:
+            fix = f"Ranks divide {self.teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
+            raise InvalidValue("ranks", size, "at most one for each block of teachers", fix)
+        first, last = (min(blocks * number // size * block, self.teachers) for number in (rank, rank + 1))
+        return slice(first, last)
+
+
+def discriminator(spec: GeneratorSpec, network: str, *, label_weight: float = 1.0) -> TeacherNetwork:
+    """The discriminator of that name for a student's records."""
+    shape = (spec.channels, spec.height, spec.width)
+    layout = teacher_network(network, kind=spec.kind, shape=shape, classes=spec.classes)
+    return layout if label_weight == 1.0 else LoudLabel(layout, loudness=label_weight)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TeacherRecords:
+    """Encoded records and the teacher of each: raw, of this package only.
+
+    Of several ranks each has the records of its own teachers: those from number `first` on, of `teachers` in all.
     """
 
     features: Tensor
@@ -36,10 +105,10 @@ class Material:
         if not self.teachers:
             object.__setattr__(self, "teachers", self.partition.teachers)
 
-    def shard(self, teachers: slice) -> Material:
+    def shard(self, teachers: slice) -> TeacherRecords:
         """The records of some of the teachers, and of no other."""
         places, partition = self.partition.shard(teachers.start, teachers.stop).compact()
-        return Material(
+        return TeacherRecords(
             features=self.features[places],
             labels=self.labels[places],
             partition=partition,
@@ -47,7 +116,7 @@ class Material:
             teachers=self.partition.teachers,
         )
 
-    def to(self, device: torch.device) -> Material:
+    def to(self, device: torch.device) -> TeacherRecords:
         """The same, on another device."""
         return replace(
             self,
@@ -57,106 +126,128 @@ class Material:
         )
 
 
-def network_for(spec: GeneratorSpec, variant: str, *, loudness: float = 1.0) -> TeacherNetwork:
-    """The discriminator of that name for a student's records, told the label so loudly."""
-    shape = (spec.channels, spec.height, spec.width)
-    network = teacher_network(variant, kind=spec.kind, shape=shape, classes=spec.classes)
-    return network if loudness == 1.0 else LoudLabel(network, loudness=loudness)
-
-
-def build_ensemble(
-    spec: GeneratorSpec,
-    *,
-    teachers: int,
-    variant: str,
-    batch: int,
-    learning_rate: float,
-    streams: Streams,
-    device: torch.device,
-    loudness: float = 1.0,
-    chunk: int | None = None,
-    first: int = 0,
-    of: int | None = None,
-) -> Ensemble:
-    """Teachers, placed where there is room.
+class TeacherGroup:
+    """Teachers, their records, and the fakes they learn on. Made by `PrivateRecords.teachers`.
 
     Args:
-        spec: of the student whose records they judge.
-        teachers: how many.
-        variant: of their network.
-        batch: the most records that each looks at in one step.
-        learning_rate: Adam's.
-        streams: of the run.
-        device: where to compute.
-        loudness: of the label.
-        chunk: teachers at a time; planned from the memory there is by default.
-        first: number of the first of them, if they are a shard.
-        of: how many there are in all, if they are a shard; chunks on a CPU are those of the whole.
-    """
-    network = network_for(spec, variant, loudness=loudness)
-    planned = teachers if of is None or device.type != "cpu" else of
-    placement = plan_placement(network, teachers=planned, batch=batch, device=device)
-    if chunk is not None:
-        placement = Placement(device=device, storage=placement.storage, chunk=chunk)
-    return Ensemble(
-        network, teachers=teachers, placement=placement, streams=streams, learning_rate=learning_rate, first=first
-    )
-
-
-def shard_block(
-    spec: GeneratorSpec, *, teachers: int, variant: str, batch: int, device: torch.device, chunk: int | None = None
-) -> int:
-    """Teachers that ranks share out in whole blocks of so many: chunks on a CPU, so that each is computed as alone."""
-    if device.type != "cpu":
-        return 1
-    return chunk or plan_placement(network_for(spec, variant), teachers=teachers, batch=batch, device=device).chunk
-
-
-class School:
-    """An ensemble, its records, and the fakes it learns on.
-
-    Args:
-        material: the records.
-        ensemble: the teachers.
-        batch: records of each teacher in one step.
-        streams: of minibatches and of the fakes' latents.
-        balanced: whether the classes that a teacher holds are equally frequent in its minibatches.
+        records: of these teachers.
+        plan: what they are.
+        streams: of initial weights, minibatches and the fakes' latents.
+        device: where they compute.
+        draws: which teachers answer in secret.
     """
 
     def __init__(
-        self, material: Material, ensemble: Ensemble, *, batch: int, streams: Streams, balanced: bool = False
+        self,
+        records: TeacherRecords,
+        plan: TeacherPlan,
+        *,
+        streams: Streams,
+        device: torch.device,
+        draws: SecretDraws,
     ) -> None:
-        self.ensemble, self.batch, self.streams, self.balanced = ensemble, batch, streams, balanced
-        self.device = ensemble.placement.device
-        self._material = material.to(self.device)
+        assert plan.teachers == records.teachers
+        self.plan, self.streams, self.device = plan, streams, device
+        self._ensemble = Ensemble(
+            plan.layout(),
+            teachers=records.partition.teachers,
+            placement=plan.placement(device, teachers=records.partition.teachers),
+            streams=streams,
+            learning_rate=plan.learning_rate,
+            first=records.first,
+        )
+        self._records, self._draws = records.to(device), draws
+
+    def __repr__(self) -> str:
+        return f"TeacherGroup(teachers={self.plan.teachers}, <withheld>)"
 
     def learn(self, step: int, student: Student, *, loss: Loss = logistic) -> None:
-        """One step of every teacher: its own records against the student's fakes of the same labels.
+        """Trains every teacher for one step: its own records against the student's fakes of the same labels.
 
         The fakes carry private labels, so they are made by a frozen copy: nothing here changes the student.
         """
-        streams, device = self.streams, self.device
-        fakes = student.frozen(streams.torch("statistics", step, device=device))
-        index, has_records = self.draw(step)
+        fakes = student.frozen(self.streams.torch("statistics", step, device=self.device))
+        index, has_records = self._draw(step)
         # latents for every teacher there is, so that each has its own on whatever rank it lives
-        teachers, first = self._material.teachers, self._material.first
-        z = student.latents(teachers * self.batch, streams.torch("fake latents", step, device=device))
-        z = z.view(teachers, self.batch, -1)[first : first + len(index)]
+        teachers, first, batch = self._records.teachers, self._records.first, self.plan.batch
+        z = student.latents(teachers * batch, self.streams.torch("fake latents", step, device=self.device))
+        z = z.view(teachers, batch, -1)[first : first + len(index)]
 
         def minibatch(part: slice) -> Batch:
-            real, y = self.records(index[part])
+            real, y = self._gather(index[part])
             return real, fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims), y
 
-        self.ensemble.train(minibatch, has_records=has_records, loss=loss)
+        self._ensemble.train(minibatch, has_records=has_records, loss=loss)
 
-    def draw(self, step: int) -> tuple[Tensor, Tensor]:
+    # --- what leaves ----------------------------------------------------------------------------------------------------
+
+    def change_wanted(self, records: Tensor, labels: Tensor, *, saturating: bool) -> Iterator[Sensitive[Tensor]]:
+        """How each teacher would change the student's records [m, dims]: gradients [chunk, m, dims], chunk by chunk."""
+        return self._ensemble.change_wanted(records, labels, saturating=saturating)
+
+    def opinions(self, records: Tensor, labels: Tensor) -> Iterator[Sensitive[Tensor]]:
+        """Which of the student's records [m, dims] each teacher takes for real: bool [chunk, m], chunk by chunk."""
+        return self._ensemble.opinions(records, labels)
+
+    def secret_gradients(self, number: int, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
+        """For each of the student's records [m, dims] the gradient of the score of one teacher, drawn in secret.
+
+        `number` counts payments: one draw is paid for once, whatever a crash took.
+        """
+        chosen = self._draws.choices(number, self._ensemble.teachers, len(records))
+        return self._ensemble.slopes_by(chosen, records, labels)
+
+    def state(self, *others: HasState) -> SensitiveTensors:
+        """Weights and optimiser, and the state of `others`, for a checkpoint in private/."""
+        tensors = dict(self._ensemble.state())
+        for other in others:
+            tensors |= other.state()
+        return Sensitive(tensors)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` gave."""
+        self._ensemble.load_state(state)
+
+    # --- a warm start, for GS-WGAN --------------------------------------------------------------------------------------
+
+    def local_generators(self) -> LocalGenerators:
+        """A small generator for each teacher, to warm up against; private, and thrown away."""
+        spec = self.plan.spec
+        return LocalGenerators(
+            self._ensemble,
+            dims=spec.dims,
+            classes=spec.classes,
+            latent=spec.latent,
+            streams=self.streams,
+            learning_rate=self.plan.learning_rate,
+        )
+
+    def warm_up(self, step: int, local: LocalGenerators, loss: Loss) -> None:
+        """One step of every teacher against its own local generator, and one of that generator."""
+        number = -1 - step  # of its streams: before those of the iterations
+        index, has_records = self._draw(number)
+        labels = self._gather(index)[1]
+        z = self._latents(step, index)
+
+        def minibatch(part: slice) -> Batch:
+            real, y = self._gather(index[part])
+            with torch.no_grad():
+                return real, local(part, z[part], y), y
+
+        self._ensemble.train(minibatch, has_records=has_records, loss=loss)
+        local.train(self._latents(number, index), labels)
+
+    def _latents(self, number: int, index: Tensor) -> Tensor:
+        stream = self.streams.torch("warm latents", number, device=self.device)
+        return torch.rand(*index.shape, self.plan.spec.latent, generator=stream, device=self.device) * 2 - 1
+
+    # --- minibatches ----------------------------------------------------------------------------------------------------
+
+    def _draw(self, step: int) -> tuple[Tensor, Tensor]:
         """Places of a minibatch for every teacher, and which of them have records at all."""
-        material = self._material
-        classes = material.labels if self.balanced else None
-        return material.partition.draw(self.batch, self.streams.torch("batch", step), classes=classes)
+        classes = self._records.labels if self.plan.balanced else None
+        return self._records.partition.draw(self.plan.batch, self.streams.torch("batch", step), classes=classes)
 
-    def records(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The records and labels at those places."""
-        material = self._material
-        gather = material.partition.gather
-        return gather(material.features, index), gather(material.labels, index)
+    def _gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        gather = self._records.partition.gather
+        return gather(self._records.features, index), gather(self._records.labels, index)

@@ -1,0 +1,239 @@
+"""The protocol of a method, and the registry.
+
+A method turns private records into a generator. It is one class: which groups of settings it has (`groups`), what it asks of
+the budget before any record is read (`plan`), and how it fits (`fit`). CONTRIBUTING.md shows how to add one.
+
+    class MyMethod(Method):
+        name = "mine"
+        groups = {"mine": MySettings}
+
+        def plan(self, settings, schema, epsilon): ...
+        def fit(self, run): ...
+
+    register(MyMethod())
+
+`fit` is given a `Run`: records that answer public queries with `Sensitive` values, the gate that alone turns those into
+`Released` ones, and the transcript through which each release is made once. What it returns, `Fitted`, is public.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks, Released
+from gpate.errors import InvalidValue
+from gpate.generators import GeneratorSpec, Spec
+from gpate.methods.settings import Settings, settings_from_json
+from gpate.records import PrivateRecords
+from gpate.run.folder import RunFolder
+from gpate.run.progress import SILENT, Monitor
+from gpate.run.transcript import Transcript
+from gpate.schema import ImageSchema, TableSchema
+from gpate.streams import Streams
+from gpate.torch_utils import chosen_device
+
+AnySchema = TableSchema | ImageSchema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a method needs before any record is read: all of it public.
+
+    Attributes:
+        spec: of the generator network for such records.
+        chunk: records computed at a time.
+        pure: epsilon set aside for pure-DP releases.
+        accountant: decides when the budget is spent.
+        outside_fraction: of the budget's mu^2, for reporting how many values of a table lie outside the declared domain; 0 for none.
+        noiseless: whether epsilon is infinite.
+    """
+
+    spec: GeneratorSpec
+    chunk: int = 1000
+    pure: float = 0.0
+    accountant: str = "auto"
+    outside_fraction: float = 0.001
+    noiseless: bool = False
+
+    def budget(self, epsilon: float, delta: float) -> Budget:
+        """The whole budget of a run."""
+        return Budget(
+            epsilon=math.inf if self.noiseless else epsilon, delta=delta, pure=self.pure, accountant=self.accountant
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run:
+    """One run: private records, what was asked for, and who hears of it."""
+
+    records: PrivateRecords
+    schema: AnySchema
+    settings: Settings
+    plan: Plan
+    gate: Gate
+    folder: RunFolder
+    transcript: Transcript
+    streams: Streams
+    monitor: Monitor = SILENT
+    ranks: Ranks = ALONE
+
+    @property
+    def spec(self) -> GeneratorSpec:
+        """The generator network of such records."""
+        return self.plan.spec
+
+    @property
+    def device(self) -> torch.device:
+        """Where to compute."""
+        return chosen_device(self.settings.speed.device)
+
+    def class_counts(self, epsilon: float) -> Released[np.ndarray]:
+        """Class counts with Laplace noise of a pure epsilon, paid for once."""
+        mechanism = NoisyCounts(classes=self.spec.classes, epsilon=epsilon)
+        return self.transcript.ask(
+            "class counts", self.records.class_counts, lambda total: mechanism.release(total, self.gate)
+        )
+
+
+class Fitted(NamedTuple):
+    """What a method gives back: all of it public.
+
+    Attributes:
+        generator: the network or mixture.
+        spec: its layout.
+        proportions: of the classes.
+        settings: with what was filled in from released values.
+    """
+
+    generator: nn.Module
+    spec: Spec
+    proportions: np.ndarray
+    settings: Settings
+
+
+class Method(ABC):
+    """One way to turn private records into a generator.
+
+    Attributes:
+        name: as settings, releases and run folders have it.
+        groups: its settings: frozen dataclasses whose fields have defaults and check themselves.
+        sharded: whether several ranks can divide its records.
+        samples_in_secret: whether it draws records in secret, so that a transcript says more than an attacker knows.
+    """
+
+    name: ClassVar[str]
+    groups: ClassVar[Mapping[str, type[Any]]]
+    sharded: ClassVar[bool] = False
+    samples_in_secret: ClassVar[bool] = False
+
+    def recipes(self) -> list[Settings]:
+        """Its named settings."""
+        return []
+
+    def default_recipe(self, schema: AnySchema) -> str | None:
+        """The recipe that `default` means for such records, if it is one of this method's."""
+        return None
+
+    def resolved(self, settings: Settings, *, schema: AnySchema, dataset: str | None, epsilon: float) -> Settings:
+        """A recipe with what depends on the schema, on a benchmark's name or on epsilon filled in."""
+        return settings
+
+    def check(self, settings: Settings) -> None:
+        """Raises for settings that no run could have, beyond what the groups check themselves."""
+        _ = settings
+
+    def quick(self, settings: Settings) -> Mapping[str, Any]:
+        """Changes that make a fast, lower-quality run. The guarantee is the same."""
+        return {}
+
+    def smallest(self, settings: Settings) -> Mapping[str, Any]:
+        """Further changes that spare work after the releases, for audits that look at releases only."""
+        return {}
+
+    def check_budget(self, settings: Settings, *, budget: Budget, dims: int) -> None:
+        """Raises if the budget buys nothing with these settings: what it would release is a generator that learnt nothing."""
+        if math.isinf(budget.epsilon):
+            fix = "The noise is planned from it. Fix: a finite one, or --recipe nonprivate."
+            raise InvalidValue("epsilon", budget.epsilon, "finite", fix)
+
+    @abstractmethod
+    def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
+        """What the method needs of budget and records."""
+
+    @abstractmethod
+    def fit(self, run: Run) -> Fitted:
+        """Releases what it needs through the gate, and fits the generator to that."""
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    """Makes a method known by its name; one of the same name is refused."""
+    if method.name in _METHODS:
+        raise InvalidValue("method", method.name, "a name that is not taken yet")
+    _METHODS[method.name] = method
+    return method
+
+
+def unregister(name: str) -> None:
+    """Forgets a method."""
+    del _METHODS[name]
+
+
+def method_named(name: str) -> Method:
+    """The registered method of that name."""
+    if name not in _METHODS:
+        raise InvalidValue("method", name, f"one of {', '.join(_METHODS)}")
+    return _METHODS[name]
+
+
+def methods() -> list[Method]:
+    """All registered methods."""
+    return list(_METHODS.values())
+
+
+def settings_of(data: Mapping[str, Any]) -> Settings:
+    """Settings from the plain data of a release or a run folder."""
+    return settings_from_json(data, method_named(data["method"]).groups)
+
+
+def execute(run: Run) -> Fitted:
+    """One run of a method: reports values outside the domain, then fits."""
+    report_values_outside_domain(run)
+    return method_named(run.settings.method).fit(run)
+
+
+def report_values_outside_domain(run: Run) -> None:
+    """Reports, with noise, columns of which many values did not fit the declared domain. Paid for once."""
+    outside, fraction, gate = run.records.values_outside_domain(), run.plan.outside_fraction, run.gate
+    if outside is None or not fraction or math.isinf(gate.budget.epsilon):
+        return
+    assert isinstance(run.schema, TableSchema)
+    columns, name = run.schema.columns, "values outside the domain"
+    whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
+    sigma = run.transcript.sigma(name, lambda: math.sqrt(len(columns) / fraction) / whole)
+    tally = NoisyTally(sigma=sigma, properties=len(columns))
+    counts = run.transcript.ask(name, lambda: outside, lambda total: tally(total, gate), sigma=sigma).value
+    for column, count in zip(columns, counts, strict=True):
+        if count > 4 * sigma:
+            run.monitor.on_warning(
+                f"About {count:,.0f} values of column {column.name!r} (+-{2 * sigma:,.0f}, two standard deviations) {column.strays} "
+                "if that matters."
+            )
+
+
+def proportions(counts: np.ndarray) -> np.ndarray:
+    """Class proportions from noisy counts: no class is left out."""
+    positive = np.clip(counts, 1.0, None)
+    return positive / positive.sum()

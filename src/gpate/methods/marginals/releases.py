@@ -1,0 +1,66 @@
+"""Noisy tables by name: each is asked for once, with its fraction of the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.boundary import Grouped, NoisyBlocks, Released, Sensitive
+from gpate.boundary.blocks import Block
+from gpate.run.transcript import BudgetSplit, Transcript
+
+Floats = NDArray[np.float64]
+
+Blocks = Callable[[float], tuple[Block, ...]]
+"""What is summed, for a sigma (see `NoisyBlocks`)."""
+
+Rows = Callable[[float], Iterator[Sensitive[Grouped]]]
+"""The records, chunk by chunk, as the blocks want them; not computed for an answer that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy:
+    """What one block released, and the standard deviation of its noise."""
+
+    tables: Released[list[Floats]]
+    spread: float
+
+
+def joined(parts: Sequence[Noisy]) -> Noisy:
+    """Tables of several parts as one list; each part's spread is nearly the same, and the largest is taken."""
+    released = parts[0].tables
+    for part in parts[1:]:
+        released = released.with_(part.tables, lambda first, second: [*first, *second])
+    return Noisy(tables=released, spread=max(part.spread for part in parts))
+
+
+class TableReleases:
+    """Asks for noisy tables.
+
+    Args:
+        transcript: asks each question once.
+        fractions: of mu^2, by name, of all releases to come; their sum is the whole.
+    """
+
+    def __init__(self, transcript: Transcript, fractions: dict[str, float]) -> None:
+        self._transcript = transcript
+        self.budget = BudgetSplit(transcript, fractions)
+
+    def ask(self, name: str, blocks: Blocks, rows: Rows) -> list[Noisy]:
+        """What each block says: one Gaussian event of sensitivity 1."""
+        sigma = self.budget.sigma(name)
+        mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name)
+        answer = self._transcript.ask(
+            name,
+            lambda: mechanism.exact(rows(sigma)),
+            lambda exact: mechanism.release(exact, self._transcript.gate),
+            sigma=sigma,
+            size=sum(block.dimension for block in mechanism.blocks),
+        )
+        return [
+            Noisy(tables=answer.map(lambda noisy, i=i: mechanism.natural(noisy)[i]), spread=spread)  # type: ignore[misc]
+            for i, spread in enumerate(mechanism.spreads)
+        ]

@@ -1,0 +1,216 @@
+"""Settings of the paper's method, and its numbers (G-PATE, NeurIPS 2021, section 5 and appendix E)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
+from gpate.boundary import DPGradAgg
+from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.methods.settings import Settings
+from gpate.records import TEACHERS
+
+_FEWEST = 30
+"""Iterations that scaled settings make room for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """What defines the mechanism: everything the guarantee depends on, and what is asked.
+
+    Attributes:
+        teachers: n; None lets the recipe choose it from the noisy number of records.
+        samples: m, records of the student voted on in one iteration.
+        projected_dims: k; None votes on every coordinate.
+        clip: c.
+        bins: B.
+        threshold: T, as a share of the teachers.
+        threshold_sigma: sigma_1.
+        vote_sigma: sigma_2.
+        counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
+            likely.
+        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
+            the declared domain; 0 does not tell.
+        accountant: decides when the budget is spent; `auto` is exact, `rdp-paper` is the paper's.
+        noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
+    """
+
+    teachers: int | None = 4000
+    samples: int = 15
+    projected_dims: int | None = 10
+    clip: float = 1e-4
+    bins: int = 10
+    threshold: float = 0.5
+    threshold_sigma: float = 3000.0
+    vote_sigma: float = 1000.0
+    counts_epsilon: float = 0.0
+    outside_share: float = 0.001
+    accountant: str = "auto"
+    noiseless: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noiseless, bool):
+            raise InvalidValue("noiseless", self.noiseless, "true or false")
+        if not isinstance(self.outside_share, int | float) or not 0.0 <= self.outside_share < 0.5:
+            raise InvalidValue("outside_share", self.outside_share, "at least 0 and below 0.5")
+        require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
+        if self.counts_epsilon:
+            require_positive("counts_epsilon", self.counts_epsilon)
+        require_positive("threshold", self.threshold)
+        if self.teachers is not None:
+            self.aggregator()
+
+    def aggregator(self) -> DPGradAgg:
+        """The paper's Algorithm 2 with these numbers."""
+        if self.teachers is None:
+            raise InvalidValue("teachers", None, "chosen before the vote")
+        return DPGradAgg(
+            teachers=self.teachers,
+            projected_dims=self.projected_dims,
+            clip=self.clip,
+            bins=self.bins,
+            threshold=self.threshold,
+            threshold_sigma=self.threshold_sigma,
+            vote_sigma=self.vote_sigma,
+        )
+
+    def iteration(self, dims: int) -> list[Event]:
+        """The most that one iteration can cost."""
+        queries = self.samples * (self.projected_dims or dims)
+        return [
+            NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries),
+            GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What defines the student and its teachers.
+
+    Attributes:
+        teacher: `paper` (appendix E), `official` (the authors' code) or another of `gpate.records.TEACHERS`.
+        teacher_batch: real records per teacher and iteration.
+        saturating: the paper's equation 1; otherwise the usual non-saturating loss.
+        learning_rate: Adam's, of student and teachers.
+        latent: length of the latent vector.
+        iterations: at most this many; None until the budget is spent.
+        balanced: all classes equally often, in what the student proposes and in a teacher's minibatches as far as it holds them.
+            A rare class is hardly learnt otherwise. What is sampled in the end follows the class counts, if they were released.
+    """
+
+    teacher: str = "official"
+    teacher_batch: int = 15
+    saturating: bool = True
+    learning_rate: float = 1e-3
+    latent: int = 50
+    iterations: int | None = None
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("saturating", "balanced"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidValue(name, getattr(self, name), "true or false")
+        if self.teacher not in TEACHERS:
+            raise InvalidValue("teacher", self.teacher, f"one of {', '.join(TEACHERS)}")
+        require_count("teacher_batch", self.teacher_batch, 2, "Batch normalisation needs two records.")
+        require_count("latent", self.latent, 1)
+        require_positive("learning_rate", self.learning_rate)
+        if self.iterations is not None:
+            require_count("iterations", self.iterations, 1)
+
+
+def _recipe(name: str, source: str, mechanism: Mechanism, training: Training | None = None) -> Settings:
+    training = training or Training(teacher_batch=mechanism.samples)
+    return Settings(recipe=name, source=source, method="votes", groups={"mechanism": mechanism, "training": training})
+
+
+_EPS1 = Mechanism(teachers=4000, samples=15, threshold_sigma=3000.0, vote_sigma=1000.0)
+_EPS10 = Mechanism(teachers=2000, samples=30, threshold_sigma=600.0, vote_sigma=100.0)
+_CREDIT = Mechanism(
+    teachers=2100, samples=32, projected_dims=5, threshold_sigma=1500.0, vote_sigma=600.0, counts_epsilon=0.01
+)
+_APPENDIX = "G-PATE appendix E"
+_CELEBA = f"{_APPENDIX} for MNIST: the paper gives no numbers of its own for CelebA"
+
+RECIPES = [
+    _recipe("paper-mnist-eps1", f"{_APPENDIX}; B from table 4", dataclasses.replace(_EPS1, bins=5)),
+    _recipe("paper-mnist-eps10", f"{_APPENDIX}; B from table 4", dataclasses.replace(_EPS10, bins=5)),
+    _recipe("paper-fashion-eps1", f"{_APPENDIX}; c and B from table 4", dataclasses.replace(_EPS1, clip=5e-5)),
+    _recipe("paper-fashion-eps10", f"{_APPENDIX}; c and B from table 4", dataclasses.replace(_EPS10, clip=5e-5)),
+    _recipe("paper-celeba-eps1", _CELEBA, _EPS1),
+    _recipe("paper-celeba-eps10", _CELEBA, _EPS10),
+    _recipe("paper-credit-eps1", f"{_APPENDIX}; k and the class counts' epsilon from section 5", _CREDIT),
+    _recipe(
+        "paper",
+        "the paper's ratios (section 5 and appendix E), scaled to the noisy number of records",
+        Mechanism(teachers=None, counts_epsilon=0.01),
+        Training(),
+    ),
+    _recipe(
+        "nonprivate",
+        "G-PATE appendix C: 10 teachers and no noise",
+        Mechanism(teachers=10, samples=64, noiseless=True, counts_epsilon=1.0),
+        Training(teacher_batch=64, saturating=False, iterations=2000),
+    ),
+    _recipe(
+        "dcgan",
+        "Radford et al. 2016, with the paper's generator: one discriminator and no noise",
+        Mechanism(teachers=1, samples=128, noiseless=True, counts_epsilon=1.0),
+        Training(
+            teacher="dcgan",
+            teacher_batch=128,
+            saturating=False,
+            learning_rate=2e-4,
+            iterations=10_000,
+            balanced=True,
+        ),
+    ),
+]
+
+_FAMILIES = {"mnist": "mnist", "fashion-mnist": "fashion", "credit": "credit"}
+
+
+def paper_recipe(dataset: str | None, epsilon: float) -> str | None:
+    """The recipe with the paper's own numbers for a benchmark: it has them for epsilon 1 and 10, and the nearer is taken."""
+    if dataset is None:
+        return None
+    family = "celeba" if dataset.startswith("celeba") else _FAMILIES.get(dataset)
+    nearest = "eps1" if epsilon < math.sqrt(10) or family == "credit" else "eps10"
+    name = f"paper-{family}-{nearest}"
+    return name if any(recipe.recipe == name for recipe in RECIPES) else None
+
+
+def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> tuple[Settings, list[str]]:
+    """Fills in teachers and noise from the noisy number of records, by the paper's ratios.
+
+    15 records a teacher and noise of 3/4 and 1/4 of the teachers at small epsilon, 30 and 3/10 and 1/20 at large. On
+    few records that noise buys few or no iterations; then it is raised, its ratio kept, until some fit.
+
+    Returns:
+        The settings, and warnings for the user.
+    """
+    mechanism, training = settings.of(Mechanism), settings.of(Training)
+    if mechanism.teachers is not None:
+        return settings, []
+    small = budget.epsilon < math.sqrt(10)
+    per_teacher, first, second = (15, 0.75, 0.25) if small else (30, 0.3, 0.05)
+    teachers = int(min(4000, max(10, round(max(records, 1.0) / per_teacher))))
+    mechanism = dataclasses.replace(
+        mechanism, teachers=teachers, threshold_sigma=max(1.0, first * teachers), vote_sigma=max(1.0, second * teachers)
+    )
+    warnings = []
+    wanted = min(_FEWEST, training.iterations or _FEWEST)
+    room = budget.fits(mechanism.iteration(dims))
+    if room < wanted:
+        plan = [dataclasses.replace(event, count=event.count * wanted) for event in mechanism.iteration(dims)]
+        raised = calibrate(plan, budget)
+        sigmas = [float(getattr(event, "sigma")) for event in raised]  # noqa: B009 - Event has no sigma of its own
+        mechanism = dataclasses.replace(mechanism, threshold_sigma=sigmas[0], vote_sigma=sigmas[1])
+        warnings.append(
+            f"By the paper's ratios about {teachers} teachers would answer {room} iterations at epsilon {budget.epsilon:g}. "
+            f"The noise was raised to vote_sigma {sigmas[1]:.3g} so that {wanted} fit; with so few teachers votes are mostly noise."
+        )
+    training = dataclasses.replace(training, teacher_batch=per_teacher)
+    return settings.with_group("mechanism", mechanism).with_group("training", training), warnings

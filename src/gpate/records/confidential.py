@@ -1,0 +1,27 @@
+"""Real records for the custodian's own eyes: evaluation and the confidential report compare synthetic records with them.
+
+Nothing pays for what is computed from these: scores and figures made with them are confidential and stay with the records.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from gpate.datasets import Split
+from gpate.records.sources import read_source
+from gpate.schema import ImageSchema, TableSchema
+
+
+def read_confidential(
+    source: str | os.PathLike[str], schema: TableSchema | ImageSchema, *, split: Split = "train"
+) -> Any:
+    """A data frame, or (uint8 images, labels), with the declared types. Real records: keep them and all they show inside.
+
+    Args:
+        source: a benchmark's name, a file or a folder of images.
+        schema: public.
+        split: of a benchmark.
+    """
+    read = read_source(source, schema, split=split)
+    return read.records if read.kind == "table" else (read.records, read.labels)

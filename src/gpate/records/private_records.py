@@ -1,0 +1,408 @@
+"""The private records of a run: public queries in, `Sensitive` values out.
+
+`PrivateRecords` is what a method is given. It holds raw records, or reads them from their source a batch at a time, and has no
+way to hand them out. It answers
+
+- `map`: a *public function* of encoded records, such as a feature map or the cells of a table, applied to one chunk after the
+  other; what it returns is `Sensitive`, and a mechanism of `gpate.boundary` bounds what one record adds to it;
+- `class_counts` and `values_outside_domain`: counts, `Sensitive`;
+- `poisson_sample`: the same for a secret sample of the records;
+- `teachers`: discriminators trained on disjoint parts of the records; their gradients and votes are `Sensitive`.
+
+**Ranks.** With several ranks each has a shard: shards are disjoint, cut at whole chunks and together all records, and a chunk
+is computed alike wherever it is, so that sums are the same, bit for bit, for any number of ranks. A record's teacher is a hash of
+what it holds, not of where it stands, so a rank reads the whole source once and keeps its own teachers' records. Shards of up to
+`HOLD` bytes stay in memory after the first pass; larger ones are read again each time. Ranks may also be *sites*, each with
+records of its own; a record must then be at one site only, which nobody can check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.boundary import ALONE, Ranks, Sensitive
+from gpate.boundary.sums import checked_groups
+from gpate.errors import InvalidValue, SchemaError, SensitiveAccess
+from gpate.records.content_hash import hash_rows
+from gpate.records.encoding import EncodedRecords, encode
+from gpate.records.partition import Partition, teachers_of
+from gpate.records.pieces import Held, Source, open_source
+from gpate.records.secret_draws import SecretDraws
+from gpate.records.sources import PrivateRecords as RawRecords
+from gpate.records.sources import from_arrays, one_class, read_source
+from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords
+from gpate.schema import ImageSchema, TableSchema
+from gpate.schema.codec import ImageCodec, TableCodec
+from gpate.streams import Streams
+
+T = TypeVar("T")
+
+HOLD = 1 << 28
+"""Bytes of a rank's shard, as tensors, that are kept in memory."""
+
+_BATCH = 1 << 22
+"""Bytes of a batch as tensors: what is in memory of a source that is read batch by batch."""
+
+
+class _Counts(NamedTuple):
+    """Over this rank's shard: records of each class, and values outside the domain of each column."""
+
+    classes: Tensor
+    outside: Tensor
+
+
+class PrivateRecords:
+    """The records of a run, or this rank's shard of them.
+
+    Args:
+        source: where they are.
+        schema: public.
+        key: of the partition and of secret samples.
+        chunk: records of a chunk; shards are cut at multiples of it.
+        ranks: all that have a shard.
+        sites: whether each rank's source holds records of its own, instead of all records.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: TableSchema | ImageSchema,
+        *,
+        key: bytes,
+        chunk: int = 1000,
+        ranks: Ranks = ALONE,
+        sites: bool = False,
+    ) -> None:
+        self.schema, self.ranks, self.sites, self.chunk = schema, ranks, sites, chunk
+        self._source, self._key = source, key
+        self._readers = ALONE if sites else ranks
+        self._dims = (
+            math.prod(ImageCodec(schema).shape) if isinstance(schema, ImageSchema) else TableCodec(schema).width
+        )
+        self._classes = max(1, len(schema.classes))
+        self._batch = chunk * max(1, _BATCH // (4 * self._dims * chunk))
+        self._whole: EncodedRecords | None = None
+        self._shard: EncodedRecords | None = None
+        self._counts: _Counts | None = None
+
+    def __repr__(self) -> str:
+        return "PrivateRecords(<withheld>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("PrivateRecords cannot be pickled. Fix: open them again from their source.")
+
+    # --- public queries, Sensitive answers ------------------------------------------------------------------------------
+
+    def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int | None = None) -> Iterator[Sensitive[T]]:
+        """Applies a public function of (features [n, dims], labels [n]) to this shard, chunk after chunk.
+
+        Args:
+            function: pure and public; it must treat each record by itself.
+            chunk: records of a chunk, but for the last one; the shard at once, or a batch of it, by default.
+        """
+        for features, labels in self._chunks(chunk):
+            yield Sensitive(function(features, labels))
+
+    def coded(self, codes: Callable[[Tensor], Tensor]) -> CodedRecords:
+        """The same records with public codes of their features, such as the cells of a table, computed once if they are in memory."""
+        return CodedRecords(self, codes)
+
+    def class_counts(self) -> Sensitive[Tensor]:
+        """How many records of this shard are of each class, int64 [classes]."""
+        if self._in_memory:
+            return Sensitive(_counted(self._all.labels, self._classes))
+        return Sensitive(self._counted.classes)
+
+    def values_outside_domain(self) -> Sensitive[Tensor] | None:
+        """How many values of each column of this shard lie outside the declared domain; None for images."""
+        if isinstance(self.schema, ImageSchema):
+            return None
+        found = self._all.outside if self._in_memory else self._counted.outside
+        assert found is not None
+        return Sensitive(found)
+
+    def poisson_sample(self, number: int, *, probability: float) -> SampledRecords:
+        """A secret sample that each record is in with the given probability; `number` counts payments, one for each sample."""
+        chosen = SecretDraws(self._key, "sample").poisson(number, len(self._all.labels), probability=probability)
+        return SampledRecords(self._all.features[chosen], self._all.labels[chosen])
+
+    def teachers(
+        self, plan: TeacherPlan, *, streams: Streams, device: torch.device, shard: slice | None = None
+    ) -> TeacherGroup:
+        """Discriminators, each with the records that the keyed hash gives it.
+
+        Args:
+            plan: how many there are, their networks and how they learn.
+            streams: of all their randomness but secret draws.
+            device: where they compute.
+            shard: those of this rank; all by default.
+        """
+        records = self._of_teachers(plan.teachers, shard)
+        return TeacherGroup(
+            records, plan, streams=streams, device=device, draws=SecretDraws(self._key, "discriminator")
+        )
+
+    def largest_by_teacher(
+        self, score: Callable[[Tensor], Tensor], *, teachers: int, repeat: int, fill: float
+    ) -> Sensitive[Tensor]:
+        """The largest public score [n] of the records that each teacher draws from, as if it were its wish in `repeat` queries:
+        [teachers, repeat, 1]. For audits of votes; `fill` is the score of a teacher without records.
+        """
+        own = self._of_teachers(teachers, None)
+        scores = score(own.features)
+        index, _ = own.partition.draw(max(1, len(scores)), torch.Generator().manual_seed(0))
+        largest = own.partition.gather(scores, index, fill).amax(1)
+        return Sensitive(largest[:, None, None].expand(-1, repeat, 1))
+
+    # --- recognising the records of a run -------------------------------------------------------------------------------
+
+    def fingerprint(self) -> str:
+        """A keyed digest of all records, in any order, by which a resumed run knows them again. Stays in private/.
+
+        It is made of a sum of keyed hashes, to which every rank adds its shard. The same pass counts the classes and the values
+        outside the domain, and checks whether there is more than one class.
+
+        Raises:
+            OneClassOnly: all records have the same label.
+        """
+        if self.ranks.size > 1 and not self.sites:
+            self.ranks.agree("records", self._source.witness(self._key), "give every rank the same data")
+        columns = len(self.schema.columns) if isinstance(self.schema, TableSchema) else 0
+        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns, dtype=torch.int64))
+        first, second = 0, 0
+        if self._in_memory:
+            first, second = _hash_sums(self._held.records, self._key)
+            _ = self._all  # what cannot be encoded is refused now, before there is a run
+        else:
+            kept: list[EncodedRecords] | None = [] if self._fits_in_memory else None
+            for raw in self._batches():
+                added = _hash_sums(raw, self._key)
+                first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
+                encoded = encode(raw, self.schema, whole=False)
+                counts.classes.add_(_counted(encoded.labels, self._classes))
+                if encoded.outside is not None:
+                    counts.outside.add_(encoded.outside)
+                if kept is not None:
+                    kept.append(encoded)
+            self._shard = None if kept is None else _joined(kept, self._dims)
+        self._counts = counts
+        seen = torch.nonzero(counts.classes).flatten().tolist()
+        only = hashlib.blake2b(repr(seen).encode(), key=self._key, digest_size=8).hexdigest() if len(seen) == 1 else ""
+        parts = self.ranks.gather([first, second, only if seen else None])
+        classes = {part[2] for part in parts} - {None}
+        if self._classes > 1 and not self._in_memory and len(classes) == 1 and "" not in classes:
+            raise one_class(self._source.where)
+        total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
+        return hashlib.blake2b(repr(total).encode(), key=self._key, digest_size=16).hexdigest()
+
+    # --- the records themselves: nothing below leaves this package --------------------------------------------------------
+
+    @property
+    def _held(self) -> Held:
+        assert isinstance(self._source, Held)
+        return self._source
+
+    @property
+    def _in_memory(self) -> bool:
+        return isinstance(self._source, Held) and self.ranks.size == 1
+
+    @property
+    def _fits_in_memory(self) -> bool:
+        return 4 * self._dims * self._source.at_most <= HOLD * self._readers.size
+
+    @property
+    def _all(self) -> EncodedRecords:
+        if self._whole is None:
+            assert self._in_memory
+            self._whole = encode(self._held.records, self.schema)
+        return self._whole
+
+    @property
+    def _counted(self) -> _Counts:
+        assert self._counts is not None, "fingerprint() comes first"
+        return self._counts
+
+    def _batches(self) -> Iterator[RawRecords]:
+        return self._source.share(size=self._batch, block=self.chunk, ranks=self._readers)
+
+    def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        held = self._all if self._in_memory else self._shard
+        if held is not None:
+            yield from _split(held, size or max(1, len(held.labels)))
+            return
+        assert size is None or self._batch % size == 0
+        for raw in self._batches():
+            yield from _split(encode(raw, self.schema, whole=False), size or self._batch)
+
+    def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
+        """The records of some teachers, and of no other."""
+        if self._in_memory:
+            hashes = hash_rows(self._held.records.content(), key=self._key)
+            partition = Partition.from_hashes(hashes, teachers=teachers)
+            records = TeacherRecords(features=self._all.features, labels=self._all.labels, partition=partition)
+            return records if own is None else records.shard(own)
+        own = own or slice(0, teachers)
+        kept: list[EncodedRecords] = []
+        hashes_kept = [np.zeros(0, dtype=np.uint64)]
+        for raw in self._source.share(size=self._batch):
+            hashes = hash_rows(raw.content(), key=self._key)
+            owners = teachers_of(hashes, teachers=teachers)
+            mine = (owners >= own.start) & (owners < own.stop) | self.sites
+            if mine.any():
+                kept.append(encode(raw.part(mine), self.schema, whole=False))
+                hashes_kept.append(hashes[mine])
+        joined, found = _joined(kept, self._dims), np.concatenate(hashes_kept)
+        if self.sites:  # each site divides its own records among its own teachers
+            return TeacherRecords(
+                features=joined.features,
+                labels=joined.labels,
+                partition=Partition.from_hashes(found, teachers=own.stop - own.start),
+                first=own.start,
+                teachers=teachers,
+            )
+        partition = Partition.from_hashes(found, teachers=teachers)
+        return TeacherRecords(features=joined.features, labels=joined.labels, partition=partition).shard(own)
+
+
+class CodedRecords:
+    """Private records with public codes of their features. Made by `PrivateRecords.coded`.
+
+    Args:
+        records: all of them.
+        codes: features [n, dims] -> codes [n, columns].
+    """
+
+    def __init__(self, records: PrivateRecords, codes: Callable[[Tensor], Tensor]) -> None:
+        self._records, self._codes = records, codes
+        self._held = codes(records._all.features) if records._in_memory else None
+
+    def __repr__(self) -> str:
+        return "CodedRecords(<withheld>)"
+
+    def map(self, function: Callable[[Tensor, Tensor, Tensor], T]) -> Iterator[Sensitive[T]]:
+        """Applies a public function of (features, labels, codes), as `PrivateRecords.map`."""
+        if self._held is not None:
+            held = self._records._all
+            yield Sensitive(function(held.features, held.labels, self._held))
+            return
+        yield from self._records.map(lambda features, labels: function(features, labels, self._codes(features)))
+
+
+class SampledRecords:
+    """A secret sample of the records; nothing of it can be read, not even its size."""
+
+    def __init__(self, features: Tensor, labels: Tensor) -> None:
+        self._features, self._labels = features, labels
+
+    def __repr__(self) -> str:
+        return "SampledRecords(<withheld>)"
+
+    def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
+        """As `PrivateRecords.map`."""
+        for features, labels in _split(EncodedRecords(self._features, self._labels, None), chunk):
+            yield Sensitive(function(features, labels))
+
+
+class HeldRecords:
+    """Raw records in memory, to be opened by `open_records`. Nothing of them can be read. Made by `hold_records`."""
+
+    def __init__(self, raw: RawRecords) -> None:
+        self._raw = raw
+
+    def __repr__(self) -> str:
+        return "HeldRecords(<withheld>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("HeldRecords cannot be pickled. Fix: read them again from their source.")
+
+    def without(self, number: int) -> HeldRecords:
+        """All records but one: a neighbouring data set, for audits."""
+        raw = self._raw
+        if not 0 <= number < len(raw.records):
+            raise InvalidValue("record", number, "the number of a record of the data, from 0")
+        keep = np.arange(len(raw.records)) != number
+        return HeldRecords(raw.part(keep))
+
+
+def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> HeldRecords:
+    """Reads records into memory, for more than one run on them."""
+    return HeldRecords(read_whole(data, labels, schema))
+
+
+def open_records(
+    data: Any,
+    labels: Any,
+    schema: TableSchema | ImageSchema,
+    *,
+    key: bytes,
+    chunk: int = 1000,
+    sharded: bool = False,
+    ranks: Ranks = ALONE,
+    sites: bool = False,
+) -> PrivateRecords:
+    """The private records of a run.
+
+    Args:
+        data: as `Synthesizer.fit` takes it, or from `hold_records`.
+        labels: of an array of images.
+        schema: public.
+        key: as of `PrivateRecords`.
+        chunk: likewise.
+        sharded: whether the method can read records batch by batch; else they are read whole.
+        ranks: all of them.
+        sites: as of `PrivateRecords`.
+    """
+    if isinstance(data, HeldRecords):
+        return PrivateRecords(Held(data._raw), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+    if sharded and labels is None and not isinstance(data, np.ndarray):
+        source = open_source(data, schema)
+        records = PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+        if isinstance(source, Held) or ranks.size > 1 or not records._fits_in_memory:
+            return records
+    whole = Held(read_whole(data, labels, schema))
+    return PrivateRecords(whole, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+
+
+def read_whole(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> RawRecords:
+    """All records, wherever they are, in memory."""
+    if isinstance(data, np.ndarray):
+        if not isinstance(schema, ImageSchema):
+            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
+        return from_arrays(data, labels, schema=schema)
+    records = read_source(data, schema)
+    if records.kind != schema.kind:
+        raise SchemaError(
+            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Fix: give the schema that belongs to them."
+        )
+    return records
+
+
+def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    if len(records.labels):  # torch splits nothing into one empty chunk
+        yield from zip(records.features.split(size), records.labels.split(size), strict=True)
+
+
+def _counted(labels: Tensor, classes: int) -> Tensor:
+    return torch.bincount(checked_groups(labels, len(labels), classes, labels.device), minlength=classes).cpu()
+
+
+def _hash_sums(records: RawRecords, key: bytes) -> tuple[int, int]:
+    """Sums of the records' keyed hashes and of their squares: what one record more would change, whatever it is."""
+    hashes = hash_rows(records.content(), key=key)
+    with np.errstate(over="ignore"):
+        return int(hashes.sum(dtype=np.uint64)), int((hashes * hashes).sum(dtype=np.uint64))
+
+
+def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
+    if not parts:
+        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64), None)
+    return EncodedRecords(
+        torch.cat([part.features for part in parts]), torch.cat([part.labels for part in parts]), None
+    )
