@@ -18,7 +18,7 @@ from PIL import Image
 from gpate.cache_files import array_checksum, cache_folder
 from gpate.datasets import DATASETS, benchmark_of, dataset, load
 from gpate.errors import ChecksumMismatch, DataNotFound, DataUnreadable, InvalidValue
-from gpate.image_files import Limits, Shape, centre_square, decode
+from gpate.image_decoding import Limits, Shape, centre_square, decode
 from gpate.schema import Schema
 from gpate_research.datasets import adult_and_credit as tables
 from gpate_research.datasets import celeba, lookup, mnist

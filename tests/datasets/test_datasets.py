@@ -13,10 +13,10 @@ import gpate.datasets
 from gpate.cache_files import cache_folder
 from gpate.datasets import DATASETS, benchmark_of, dataset, load
 from gpate.errors import DataNotFound, InvalidValue
-from gpate.image_files import Limits, Shape
-from gpate.records.sources import read_source
+from gpate.image_decoding import Limits, Shape
 from gpate.schema import Schema
 from gpate.synthesizer import GPATE
+from tests.records.reading import read
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def alone(monkeypatch):
 
 def test_a_set_that_comes_with_the_research_package_is_named_with_the_fix(alone):
     assert list(DATASETS) == ["digits"]
-    for ask in (dataset, load, read_source, GPATE(epsilon=1.0).fit):
+    digits = Schema.load(dataset("digits").schema_path)
+    for ask in (dataset, load, lambda name: read(name, digits), GPATE(epsilon=1.0).fit):
         with pytest.raises(
             (InvalidValue, DataNotFound), match=r"mnist.*one of digits|one of digits.*'mnist'"
         ) as caught:

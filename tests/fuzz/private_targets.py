@@ -24,16 +24,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from gpate.datasets import dataset
 from gpate.errors import GpateError, SchemaError
 from gpate.records.content_hash import hash_rows
-from gpate.records.pieces import open_source
-from gpate.records.sources import PrivateRecords, read_source
+from gpate.records.raw import RawRecords
+from gpate.records.source import open_source
 from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.schema.draft import column_types, draft, read_columns
 from tests.fuzz.harness import Make, Target
 from tests.fuzz.mutate import mutated, mutated_tree
+from tests.records.reading import read
 
 LIMITS = Limits(image_pixels=2**14, total_bytes=2**22)
 CANARIES = ("Zebedee", "918273", "55443322", "771100", "Quixote")
@@ -55,6 +57,7 @@ TABLE = Schema.from_dict(
 WITH_ID = Schema.from_dict({**TABLE.to_dict(), "row_id": "id"})
 NO_TARGET = Schema.from_dict({key: value for key, value in TABLE.to_dict().items() if key != "target"})
 IMAGES = ImageSchema(height=8, width=8, classes=("cat", "dog"))
+GREY = ImageSchema(height=8, width=8)
 COLOUR = ImageSchema(height=8, width=8, channels=3)
 WITH_NAMES = ImageSchema(height=8, width=8, classes=("cat", "dog"), row_id="person")
 
@@ -78,26 +81,23 @@ def _rows(count: int = 37) -> pd.DataFrame:
     )
 
 
-def _both_ways(path: Path, schema: TableSchema | ImageSchema | None) -> PrivateRecords:
-    """The records, read whole; walked through, if they can be, they are the same."""
-    key, walked = bytes(32), None
-    if schema is not None:
-        try:
-            pieces = open_source(path, schema, limits=LIMITS).share(size=10)
-            walked = np.concatenate([hash_rows(piece.content(), key=key) for piece in pieces])
-        except GpateError:  # what only a whole file shows is not seen on a walk, and the other way round
-            if path.is_file() and path.stat().st_size % 2:  # so that the messages of both ways are looked at
-                raise
-    records = read_source(path, schema, limits=LIMITS)
+def _both_ways(path: Path, schema: TableSchema | ImageSchema) -> RawRecords:
+    """The records, read whole; read in batches they are the same."""
+    key, batched = bytes(32), None
+    try:
+        batches = open_source(path, schema=schema, limits=LIMITS).batches(size=10)
+        batched = np.concatenate([hash_rows(batch.content(), key=key) for batch in batches])
+    except GpateError:  # what only a whole file shows is not seen in batches, and the other way round
+        if path.is_file() and path.stat().st_size % 2:  # so that the messages of both ways are looked at
+            raise
+    records = read(path, schema, limits=LIMITS)
     whole = hash_rows(records.content(), key=key)
-    assert walked is None or np.array_equal(walked, whole), "walked records are not those read whole"
+    assert batched is None or np.array_equal(batched, whole), "records in batches are not those read whole"
     return records
 
 
-def _table_case(path: Path, schema: TableSchema | None) -> None:
-    records = _both_ways(path, schema)
-    if schema is not None:
-        TableCodec(schema).encode(records.records)
+def _table_case(path: Path, schema: TableSchema) -> None:
+    TableCodec(schema).encode(_both_ways(path, schema).records)
 
 
 def _draft_case(path: Path) -> None:
@@ -130,7 +130,7 @@ def _csv(folder: Path) -> Make:
         plain.head(5).to_csv(index=False, lineterminator="\r\n", quoting=1).encode(),
         b"age,wage,name,code,member,seen,group,\n55443322,918273,Zebedee,1,true,2001-01-01,x,Quixote\n",
     ]
-    schemas = (WITH_ID, TABLE, NO_TARGET, None)
+    schemas = (WITH_ID, TABLE, NO_TARGET, TABLE)
 
     def make(rng: Random, folder: Path) -> Callable[[], None]:
         which = rng.randrange(len(seeds))
@@ -222,7 +222,7 @@ def _parquet(folder: Path) -> Make:
         path.write_bytes(data)
         if rng.random() < 0.1:
             return partial(_draft_case, path)
-        return partial(_table_case, path, schemas[which] if rng.random() < 0.7 else rng.choice((*schemas, None)))
+        return partial(_table_case, path, schemas[which] if rng.random() < 0.7 else rng.choice(schemas))
 
     return make
 
@@ -251,10 +251,8 @@ def _pictures() -> dict[str, list[bytes]]:
     return made
 
 
-def _image_case(path: Path, schema: ImageSchema | None) -> None:
-    records = _both_ways(path, schema)
-    if schema is not None:
-        ImageCodec(schema).encode(records.records)
+def _image_case(path: Path, schema: ImageSchema) -> None:
+    ImageCodec(schema).encode(_both_ways(path, schema).records)
 
 
 def _images(folder: Path) -> Make:
@@ -358,7 +356,7 @@ def _npz(folder: Path) -> Make:
     )
     shapes = ("(9, 8, 8)", "(9,)", "()", "(-1, 8, 8)", "(99999999999, 8, 8)", "(9, 8)", "(0, 8, 8)", f"({'9' * 30},)")
     members = ("images.npy", "labels.npy", "ids.npy", "images", "../images.npy", "/etc/x.npy", "x.npy", "y", "row_ids")
-    schemas = (IMAGES, COLOUR, WITH_NAMES, None)
+    schemas = (IMAGES, COLOUR, WITH_NAMES, GREY)
 
     def archive(rng: Random) -> bytes:
         out = io.BytesIO()
@@ -425,7 +423,8 @@ def _celeba(folder: Path) -> Make:
 
 
 def _celeba_case() -> None:
-    hash_rows(read_source("celeba-gender-s").content(), key=bytes(32))
+    schema = Schema.load(dataset("celeba-gender-s").schema_path)
+    hash_rows(read("celeba-gender-s", schema).content(), key=bytes(32))
 
 
 def _square(i: int) -> bytes:

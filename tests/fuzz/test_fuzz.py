@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpate.errors import DataError, GpateError, SchemaError
-from gpate.records.sources import read_source
 from gpate.schema import Schema
 from tests.fuzz.harness import Target, run
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.fuzz.private_targets import NO_TARGET, PUBLIC
 from tests.fuzz.targets import TARGETS
+from tests.records.reading import read
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,9 +106,9 @@ _trees = st.recursive(
 )
 def test_any_tree_is_a_schema_or_is_refused_by_name(columns, more) -> None:
     tree = {"kind": "table", "columns": columns, **more}
-    for read in (Schema.from_dict, lambda data: Schema.from_text(yaml.safe_dump(data))):
+    for parse in (Schema.from_dict, lambda data: Schema.from_text(yaml.safe_dump(data))):
         try:
-            schema = read(tree)
+            schema = parse(tree)
         except GpateError:
             continue
         assert Schema.from_text(schema.to_text()) == schema
@@ -127,7 +127,7 @@ def test_any_cells_are_records_or_are_refused_by_name(rows, tmp_path_factory) ->
     path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
     said = ""
     try:
-        read_source(path, NO_TARGET)
+        read(path, NO_TARGET)
     except GpateError as error:
         said = str(error).replace(str(path), "")
     assert not any(cell in said for row in rows for cell in row if len(cell) > 4)

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,14 @@ from gpate.errors import (
     SchemaError,
     shown,
 )
-from gpate.records.sources import read_source
+from gpate.records.source import open_source
 from gpate.release import Certificate, Release, verify
 from gpate.release import release_files as files
 from gpate.release.generator_file import Config
 from gpate.safe_parsing import Limits, attempt
 from gpate.schema import ImageSchema, Integer, Schema, TableSchema
 from gpate.schema.draft import column_types, draft, read_columns
+from tests.records.reading import read
 from tests.releases import make_release
 
 PETS = ImageSchema(height=8, width=8, classes=("cat", "dog"))
@@ -115,18 +115,27 @@ def test_messages_about_large_values_are_short() -> None:
     bomb: Any = "x"
     for _ in range(30):
         bomb = [bomb] * 9
-    started = time.monotonic()
-    assert len(str(InvalidValue("a", bomb, "small"))) < 100_000
+    assert len(str(InvalidValue("a", bomb, "small"))) < 100_000  # all of it would never end
     assert len(shown("x" * 10**6)) < 400
-    assert time.monotonic() - started < 1
+
+
+class Compared(str):
+    """A text that counts how often one is compared with another."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__eq__(self, other)
 
 
 def test_long_lists_take_no_quadratic_time_and_long_files_are_refused() -> None:
-    listed = [f"c{i}" for i in range(40_000)]
-    started = time.monotonic()
+    listed = [Compared(f"c{i}") for i in range(2000)]
+    Compared.count = 0
     Schema.from_dict({"kind": "table", "columns": {"a": {"type": "categorical", "categories": listed}}})
-    TableSchema(columns=tuple(Integer(name=name, bounds=(0, 1)) for name in listed[:10_000]))
-    assert time.monotonic() - started < 5
+    TableSchema(columns=tuple(Integer(name=name, bounds=(0, 1)) for name in listed))
+    assert Compared.count < 20 * len(listed)
     with pytest.raises(SchemaError, match="characters"):
         Schema.from_text("#" * (2**20 + 1))
 
@@ -144,7 +153,7 @@ def test_a_first_line_that_does_not_end_is_not_quoted(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("age,Zebedee,918273\n5,6,7\n")
     with pytest.raises(ColumnUndeclared) as caught:
-        read_source(path, AGES)
+        read(path, AGES)
     assert "Zebedee" not in str(caught.value)
     assert "918273" not in str(caught.value)
 
@@ -153,9 +162,9 @@ def test_lines_and_files_without_end(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("age\n" + "1\n" * 2000 + "5" * 2_000_000 + "\n")
     with pytest.raises(DataTooLarge, match="line"):
-        read_source(path, AGES, limits=Limits(line_bytes=1000))
+        read(path, AGES, limits=Limits(line_bytes=1000))
     with pytest.raises(DataTooLarge, match="unpack"):
-        read_source(path, AGES, limits=Limits(total_bytes=1000))
+        read(path, AGES, limits=Limits(total_bytes=1000))
     path.write_text("age\n" + "1\n" * 2_000_000)
     Limits(line_bytes=2**20).check_text(path)
 
@@ -164,15 +173,13 @@ def test_a_few_bytes_of_commas_are_not_seconds_of_work(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     for header in ("age" + "," * 200_000, '"' + "a\n" * 200_000):
         path.write_text(header + "\n1\n")
-        started = time.monotonic()
-        with pytest.raises(DataTooLarge, match="first line"):
-            read_source(path, AGES)
+        with pytest.raises(DataTooLarge, match="first line"):  # before pandas sees it
+            read(path, AGES)
         with pytest.raises(DataTooLarge, match="first line"):
             column_types(path)
-        assert time.monotonic() - started < 3
     path.write_text(",".join(["age"] * 5000) + "\n1\n")  # pandas gives each a name of its own, one by one
     with pytest.raises(DataUnreadable, match="same name"):
-        read_source(path, None)
+        read(path, AGES)
 
 
 def test_drafts_of_broken_files(tmp_path: Path) -> None:
@@ -203,14 +210,14 @@ def test_nested_targets(column: Any, tmp_path: Path) -> None:
     )
     pq.write_table(pa.table({"a": column}), tmp_path / "a.parquet")
     with pytest.raises(DataUnreadable):  # once TypeError: unhashable
-        read_source(tmp_path / "a.parquet", schema)
+        read(tmp_path / "a.parquet", schema)
 
 
 @pytest.mark.parametrize("notes", [{"columns": "x"}, [], {"columns": [{}], "index_columns": []}, 5])
 def test_what_pandas_noted_in_a_parquet_file_is_not_trusted(notes: Any, tmp_path: Path) -> None:
     table = pa.table({"age": [5, 6]}).replace_schema_metadata({"pandas": json.dumps(notes)})
     pq.write_table(table, tmp_path / "a.parquet")
-    assert read_source(tmp_path / "a.parquet", AGES).records["age"].tolist() == [5, 6]  # once KeyError, AttributeError
+    assert read(tmp_path / "a.parquet", AGES).records["age"].tolist() == [5, 6]  # once KeyError, AttributeError
 
 
 def test_texts_that_are_no_texts_and_truths_that_are_lists(tmp_path: Path) -> None:
@@ -229,7 +236,7 @@ def test_texts_that_are_no_texts_and_truths_that_are_lists(tmp_path: Path) -> No
     ):
         pq.write_table(table, tmp_path / "a.parquet")
         with pytest.raises(DataUnreadable) as caught:
-            read_source(tmp_path / "a.parquet", schema)
+            read(tmp_path / "a.parquet", schema)
         assert "Zebedee" not in str(caught.value)
 
 
@@ -237,14 +244,14 @@ def test_columns_that_appear_twice_in_a_file_or_a_frame(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"]), tmp_path / "a.parquet")
     for source in (tmp_path / "a.parquet", pd.DataFrame([[1, 2]], columns=["age", "age"])):
         with pytest.raises(DataUnreadable, match="same name"):
-            read_source(source, AGES)
+            read(source, AGES)
 
 
 def test_a_parquet_file_of_more_rows_than_memory(tmp_path: Path) -> None:
     pq.write_table(pa.table({"age": pa.array(np.zeros(2_000_000, dtype=np.int64))}), tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 50_000
     with pytest.raises(DataTooLarge):
-        read_source(tmp_path / "a.parquet", AGES, limits=Limits(total_bytes=2**20))
+        read(tmp_path / "a.parquet", AGES, limits=Limits(total_bytes=2**20))
 
 
 # --- images and archives ---------------------------------------------------------------------------------------------
@@ -255,15 +262,15 @@ def test_links_out_of_a_folder_are_not_followed(pets: Path) -> None:
     outside.write_bytes(picture())
     os.symlink(outside, pets / "cat" / "2.png")
     with pytest.raises(DataNotFound, match="link"):
-        read_source(pets, PETS)
+        read(pets, PETS)
     (pets / "cat" / "2.png").unlink()
     os.symlink(pets / "dog" / "1.png", pets / "cat" / "2.png")
-    assert len(read_source(pets, PETS).records) == 3  # a link within the folder is fine
+    assert len(read(pets, PETS).records) == 3  # a link within the folder is fine
     listing = pets.parent / "labels.csv"
     listing.write_text("file,label\ncat/1.png,cat\ndog/1.png,dog\n")
     os.symlink(listing, pets / "labels.csv")
     with pytest.raises(DataNotFound, match="link"):
-        read_source(pets, PETS)
+        read(pets, PETS)
 
 
 @pytest.mark.parametrize("name", ["../outside.png", "/etc/passwd", "dog/../../outside.png", "dog/\0.png", "dog", ""])
@@ -271,7 +278,7 @@ def test_names_that_lead_out_of_a_folder(name: str, pets: Path) -> None:
     (pets.parent / "outside.png").write_bytes(picture())
     (pets / "labels.csv").write_text(f"file,label\ncat/1.png,cat\ndog/1.png,dog\n{name},dog\n")
     with pytest.raises(DataNotFound):  # "\0" was once ValueError
-        read_source(pets, PETS)
+        read(pets, PETS)
 
 
 def test_pillows_warnings_say_nothing(pets: Path, recwarn: pytest.WarningsRecorder) -> None:
@@ -282,14 +289,14 @@ def test_pillows_warnings_say_nothing(pets: Path, recwarn: pytest.WarningsRecord
     data[at + 4 : at + 8] = (10**6).to_bytes(4, "little")
     (pets / "cat" / "2.tiff").write_bytes(data)
     with pytest.raises(DataUnreadable):
-        read_source(pets, PETS)
+        read(pets, PETS)
     assert not recwarn.list
 
 
 def test_a_picture_file_far_larger_than_its_pixels(pets: Path) -> None:
     (pets / "cat" / "2.png").write_bytes(picture() + bytes(2**21))
     with pytest.raises(DataTooLarge):
-        read_source(pets, PETS, limits=Limits(image_pixels=64))
+        read(pets, PETS, limits=Limits(image_pixels=64))
 
 
 def npz(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
@@ -322,36 +329,37 @@ def test_archives_that_are_none(tmp_path: Path) -> None:
     for name, data in cases.items():
         (tmp_path / "x.npz").write_bytes(data)
         with pytest.raises(DataUnreadable):
-            read_source(tmp_path / "x.npz", ImageSchema(height=8, width=8))
+            read(tmp_path / "x.npz", ImageSchema(height=8, width=8))
         assert name
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "schema"),
     [
-        {"labels": np.array(3)},  # once TypeError: no length
-        {"ids": np.zeros((2, 8))},  # once ValueError of pandas
-        {"ids": np.zeros(2, dtype=[("a", "i4")])},  # once TypeError of numpy
+        ({"labels": np.array(3)}, PETS),  # once TypeError: no length
+        ({"ids": np.zeros((2, 8))}, ImageSchema(height=8, width=8, row_id="ids")),  # once ValueError of pandas
+        ({"ids": np.zeros(2, dtype=[("a", "i4")])}, ImageSchema(height=8, width=8, row_id="ids")),  # once TypeError
     ],
 )
-def test_labels_and_row_ids_that_are_no_lists(more: dict[str, Any], tmp_path: Path) -> None:
+def test_labels_and_row_ids_that_are_no_lists(more: dict[str, Any], schema: ImageSchema, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), dtype=np.uint8), **more)
     with pytest.raises(DataUnreadable):
-        read_source(tmp_path / "a.npz", None)
+        read(tmp_path / "a.npz", schema)
 
 
 def test_archives_of_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.array([{1}, {2}], dtype=object))
     with pytest.raises(DataUnreadable):
-        read_source(tmp_path / "a.npz", None)
+        read(tmp_path / "a.npz", ImageSchema(height=8, width=8))
 
 
-def test_archives_that_unpack_to_far_more_than_they_are(tmp_path: Path) -> None:
-    path = npz(tmp_path / "a.npz", {"images.npy": bytes(2**28 + 1)}, zipfile.ZIP_DEFLATED)
+def test_archives_that_unpack_to_far_more_than_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpate.safe_parsing._SMALL", 2**22)
+    path = npz(tmp_path / "a.npz", {"images.npy": bytes(2**22 + 1)}, zipfile.ZIP_DEFLATED)
     with pytest.raises(DataTooLarge, match="times its size"):
-        read_source(path, None)
+        open_source(path, schema=PETS)  # before any of it is unpacked
     with pytest.raises(DataTooLarge, match="unpack"):
-        read_source(path, None, limits=Limits(total_bytes=2**20))
+        open_source(path, schema=PETS, limits=Limits(total_bytes=2**20))
 
 
 # --- releases --------------------------------------------------------------------------------------------------------

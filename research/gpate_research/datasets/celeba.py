@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from gpate.cache_files import cache_folder, kept_whole
 from gpate.datasets import Dataset, Loaded, Split
 from gpate.errors import DataUnreadable
-from gpate.image_files import Shape, centre_square, decode_all
+from gpate.image_decoding import Shape, centre_square, decode_all
 from gpate.safe_parsing import Limits, attempt
 from gpate_research.datasets.lookup import SCHEMAS, data_folder, find, not_found
 

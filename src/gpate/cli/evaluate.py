@@ -79,7 +79,7 @@ def evaluate(
     from gpate.cli.score_tables import show
     from gpate.evaluation import evaluate_records, evaluate_release
     from gpate.evaluation.membership_attack import check_shadows
-    from gpate.records.sources import read_source
+    from gpate.records.source import open_source, read_whole
 
     seeds = [
         range(require_count(f"--{k}-seeds", v, 1))
@@ -90,8 +90,8 @@ def evaluate(
     asked = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
     if n is not None and asked.release is None:
         raise InvalidValue("-n", n, "left out for a file", "All its records are judged.")
-    real_train = _records(read_source(asked.train, asked.schema, split="train"))
-    real_test = _records(read_source(asked.test, asked.schema, split="test"))
+    real_train = _records(read_whole(open_source(asked.train, schema=asked.schema, split="train")))
+    real_test = _records(read_whole(open_source(asked.test, schema=asked.schema, split="test")))
     kept = cache_folder() if cache else None
     leaves(
         ctx,
@@ -198,12 +198,12 @@ def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str
 
 def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
     """Reads the synthetic file when it is judged: what is wrong with it is then said for each score."""
-    from gpate.records.sources import read_source
+    from gpate.records.source import open_source, read_whole
     from gpate.schema import TableSchema
 
     # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
     facts = replace(schema, row_id=None, target=None) if isinstance(schema, TableSchema) else schema
-    return lambda seed: _records(read_source(path, facts))
+    return lambda seed: _records(read_whole(open_source(path, schema=facts)))
 
 
 def _refit(release: Release, n: int | None, train: Any, device: str) -> Callable[[Any, int], Any]:

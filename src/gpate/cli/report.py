@@ -79,9 +79,9 @@ def _records(source: str, schema: TableSchema | ImageSchema) -> Any:
     """Real records as the report takes them: a frame, or images and the names of their classes."""
     import numpy as np
 
-    from gpate.records.sources import read_source
+    from gpate.records.source import open_source, read_whole
 
-    held = read_source(source, schema)
+    held = read_whole(open_source(source, schema=schema))
     if held.kind == "table":
         return held.records
     if held.labels is None:

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from gpate.datasets import Split
-from gpate.records.sources import read_source
+from gpate.records.source import open_source, read_whole
 from gpate.schema import ImageSchema, TableSchema
 
 
@@ -23,5 +23,5 @@ def read_confidential(
         schema: public.
         split: of a benchmark.
     """
-    read = read_source(source, schema, split=split)
+    read = read_whole(open_source(source, schema=schema, split=split))
     return read.records if read.kind == "table" else (read.records, read.labels)

@@ -155,7 +155,7 @@ def _word(value: object) -> int:
 def _as_number(value: Any) -> NDArray[np.float64] | None:
     """The number a value is, or that a text stands for, or None.
 
-    Python and pandas (`gpate.records.table_files`) both round a text correctly, hence to the same bits.
+    Python and pandas (`gpate.records.readers.csv_file`) both round a text correctly, hence to the same bits.
     """
     if isinstance(value, str) and value in ("True", "TRUE", "true", "False", "FALSE", "false"):
         return np.array([float(value[0] in "Tt")])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gpate.errors import SensitiveAccess
-from gpate.records.sources import PrivateRecords as RawRecords
+from gpate.records.raw import RawRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 

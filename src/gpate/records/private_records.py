@@ -29,14 +29,14 @@ from torch import Tensor
 
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
-from gpate.errors import InvalidValue, SchemaError, SensitiveAccess
+from gpate.errors import SensitiveAccess
+from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.partition import Partition, teachers_of
-from gpate.records.pieces import Held, Source, open_source
+from gpate.records.raw import RawRecords
 from gpate.records.secret_draws import SecretDraws
-from gpate.records.sources import PrivateRecords as RawRecords
-from gpate.records.sources import from_arrays, one_class, read_source
+from gpate.records.source import InMemory, Source, open_source, read_whole
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
@@ -205,13 +205,13 @@ class PrivateRecords:
     # --- the records themselves: nothing below leaves this package --------------------------------------------------------
 
     @property
-    def _held(self) -> Held:
-        assert isinstance(self._source, Held)
+    def _held(self) -> InMemory:
+        assert isinstance(self._source, InMemory)
         return self._source
 
     @property
     def _in_memory(self) -> bool:
-        return isinstance(self._source, Held) and self.ranks.size == 1
+        return isinstance(self._source, InMemory) and self.ranks.size == 1
 
     @property
     def _fits_in_memory(self) -> bool:
@@ -230,7 +230,7 @@ class PrivateRecords:
         return self._counts
 
     def _batches(self) -> Iterator[RawRecords]:
-        return self._source.share(size=self._batch, block=self.chunk, ranks=self._readers)
+        return self._source.batches(size=self._batch, block=self.chunk, ranks=self._readers)
 
     def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         held = self._all if self._in_memory else self._shard
@@ -251,7 +251,7 @@ class PrivateRecords:
         own = own or slice(0, teachers)
         kept: list[EncodedRecords] = []
         hashes_kept = [np.zeros(0, dtype=np.uint64)]
-        for raw in self._source.share(size=self._batch):
+        for raw in self._source.batches(size=self._batch):
             hashes = hash_rows(raw.content(), key=self._key)
             owners = teachers_of(hashes, teachers=teachers)
             mine = (owners >= own.start) & (owners < own.stop) | self.sites
@@ -324,16 +324,12 @@ class HeldRecords:
 
     def without(self, number: int) -> HeldRecords:
         """All records but one: a neighbouring data set, for audits."""
-        raw = self._raw
-        if not 0 <= number < len(raw.records):
-            raise InvalidValue("record", number, "the number of a record of the data, from 0")
-        keep = np.arange(len(raw.records)) != number
-        return HeldRecords(raw.part(keep))
+        return HeldRecords(self._raw.without(number))
 
 
 def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> HeldRecords:
     """Reads records into memory, for more than one run on them."""
-    return HeldRecords(read_whole(data, labels, schema))
+    return HeldRecords(read_whole(open_source(data, labels, schema=schema)))
 
 
 def open_records(
@@ -360,28 +356,13 @@ def open_records(
         sites: as of `PrivateRecords`.
     """
     if isinstance(data, HeldRecords):
-        return PrivateRecords(Held(data._raw), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
-    if sharded and labels is None and not isinstance(data, np.ndarray):
-        source = open_source(data, schema)
-        records = PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
-        if isinstance(source, Held) or ranks.size > 1 or not records._fits_in_memory:
-            return records
-    whole = Held(read_whole(data, labels, schema))
-    return PrivateRecords(whole, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
-
-
-def read_whole(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> RawRecords:
-    """All records, wherever they are, in memory."""
-    if isinstance(data, np.ndarray):
-        if not isinstance(schema, ImageSchema):
-            raise InvalidValue("schema", schema.kind, "that of images, for an array of images")
-        return from_arrays(data, labels, schema=schema)
-    records = read_source(data, schema)
-    if records.kind != schema.kind:
-        raise SchemaError(
-            f"The schema is for a {schema.kind}, but the data hold a {records.kind}. Fix: give the schema that belongs to them."
-        )
-    return records
+        return PrivateRecords(InMemory(data._raw), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+    source = open_source(data, labels, schema=schema)
+    records = PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+    by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
+    if isinstance(source, InMemory) or by_batches:
+        return records
+    return PrivateRecords(InMemory(read_whole(source)), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
 
 
 def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,33 +1,33 @@
-"""Records in pieces are the records: all of them, each once, whatever the format, the size of a piece and the ranks."""
+"""Batches are the records: all of them, each once, whatever the format, the size of a batch and the ranks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from gpate.records.sharded import Walk
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from gpate.boundary import Ranks
 from gpate.errors import DataEmpty, DataUnreadable, OneClassOnly
 from gpate.methods.recipes import RECIPES
-from gpate.records import npz_files as arrays
 from gpate.records.content_hash import hash_rows
-from gpate.records.pieces import Held, Source, open_source
-from gpate.records.sharded import Walk
-from gpate.records.sources import read_source
-from gpate.safe_parsing import Limits
+from gpate.records.readers import CsvFile
+from gpate.records.readers.npz_file import Array
+from gpate.records.source import InMemory, Source, open_source, read_whole
 from tests.methods.small import IMAGES, TABLE, images, table
+from tests.records.reading import read
 
 KEY = bytes(32)
-KINDS = ("stored", "compressed", "folder", "parquet", "csv")
+KINDS = ("stored", "compressed", "fortran", "folder", "parquet", "csv")
 
 
 def one_of(number: int, size: int) -> Ranks:
@@ -36,11 +36,16 @@ def one_of(number: int, size: int) -> Ranks:
     return alone
 
 
+def rows(count: int = 53, seed: int = 0) -> pd.DataFrame:
+    frame = table(count, seed)
+    frame.loc[3:5, "job"] = ["a, b", 'say "no"', "two\nlines"]
+    return frame
+
+
 def written(kind: str, folder: Path, count: int = 53, seed: int = 0) -> tuple[Path, Any]:
     """A file of that kind, and its schema."""
     if kind in ("parquet", "csv"):
-        frame = table(count, seed)
-        frame.loc[3:5, "job"] = ["a, b", 'say "no"', "two\nlines"]
+        frame = rows(count, seed)
         path = folder / f"people.{kind}"
         if kind == "csv":
             frame.to_csv(path, index=False)
@@ -54,37 +59,61 @@ def written(kind: str, folder: Path, count: int = 53, seed: int = 0) -> tuple[Pa
             place.mkdir(parents=True, exist_ok=True)
             Image.fromarray(picture).save(place / f"{number}.png")
         return folder / "pictures", IMAGES
-    save = np.savez if kind == "stored" else np.savez_compressed
+    save = np.savez_compressed if kind == "compressed" else np.savez
+    pictures = np.asfortranarray(pictures) if kind == "fortran" else pictures
     save(folder / "pictures.npz", images=pictures, labels=labels)
     return folder / "pictures.npz", IMAGES
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    return written(request.param, tmp_path_factory.mktemp(request.param))
+class Case(NamedTuple):
+    """A source, and the hashes of the very records that it was written from, which no reader has touched."""
+
+    source: Source
+    original: list[int]
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "memory"])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    kind = request.param
+    pictures, labels = images(53)
+    if kind in ("parquet", "csv", "memory"):
+        original = open_source(rows(), schema=TABLE)
+    else:
+        order = sorted(range(53), key=lambda i: (labels[i], str(i))) if kind == "folder" else range(53)
+        original = open_source(pictures[order], labels[order], schema=IMAGES)
+    assert isinstance(original, InMemory)
+    if kind == "memory":
+        return Case(original, hash_rows(original.records.content(), key=KEY).tolist())
+    path, schema = written(kind, tmp_path_factory.mktemp(kind))
+    return Case(open_source(path, schema=schema), hash_rows(original.records.content(), key=KEY).tolist())
 
 
 def hashes(source: Source, **options: Any) -> list[int]:
-    return [int(one) for piece in source.share(**options) for one in hash_rows(piece.content(), key=KEY)]
+    return [int(one) for batch in source.batches(**options) for one in hash_rows(batch.content(), key=KEY)]
 
 
+def test_read_whole_they_are_the_records_in_their_order(case: Case) -> None:
+    assert hash_rows(read_whole(case.source).content(), key=KEY).tolist() == case.original
+
+
+@settings(max_examples=40)
 @given(ranks=st.integers(1, 5), block=st.integers(1, 9), times=st.integers(1, 4))
-def test_shares_are_the_whole_each_record_once(source: tuple[Path, Any], ranks: int, block: int, times: int) -> None:
-    path, schema = source
-    whole = hash_rows(read_source(path, schema).content(), key=KEY).tolist()
+def test_the_ranks_batches_are_the_whole_each_record_once(case: Case, ranks: int, block: int, times: int) -> None:
     parts = [
-        hashes(open_source(path, schema), size=block * times, block=block, ranks=one_of(number, ranks))
-        for number in range(ranks)
+        hashes(case.source, size=block * times, block=block, ranks=one_of(number, ranks)) for number in range(ranks)
     ]
     together = [one for part in parts for one in part]
-    assert sorted(together) == sorted(whole)
-    if path.suffix != ".csv":
-        assert together == whole
+    assert sorted(together) == sorted(case.original)
+    if not isinstance(case.source, CsvFile):
+        assert together == case.original
 
 
-def test_pieces_are_whole_but_for_the_last(source: tuple[Path, Any]) -> None:
-    path, schema = source
-    assert [len(piece.records) for piece in open_source(path, schema).share(size=20)] == [20, 20, 13]
+def test_batches_are_full_but_for_the_last(case: Case) -> None:
+    assert [len(batch.records) for batch in case.source.batches(size=20)] == [20, 20, 13]
+
+
+def test_sources_say_nothing_of_their_records(case: Case) -> None:
+    assert "53" not in repr(case.source)
 
 
 class _Counting:
@@ -110,11 +139,11 @@ class _Counting:
 
 def test_a_rank_reads_its_own_rows_of_an_array_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("stored", tmp_path, 100)
-    read, at = [0], arrays.Member._at
-    monkeypatch.setattr(arrays.Member, "_at", lambda self, place: _Counting(at(self, place), read))
-    mine = hashes(open_source(path, schema), size=10, block=10, ranks=one_of(3, 4))
+    read_bytes, at = [0], Array._at
+    monkeypatch.setattr(Array, "_at", lambda self, place, **how: _Counting(at(self, place, **how), read_bytes))
+    mine = hashes(open_source(path, schema=schema), size=10, block=10, ranks=one_of(3, 4))
     assert len(mine) == 30
-    assert read[0] == 30 * (64 + 8)  # pixels and labels of 30 records
+    assert read_bytes[0] == 30 * (64 + 8)  # pixels and labels of 30 records
 
 
 def test_a_rank_reads_its_own_row_groups_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +156,7 @@ def test_a_rank_reads_its_own_row_groups_and_no_more(tmp_path: Path, monkeypatch
         lambda self, **options: asked.extend(options["row_groups"]) or inner(self, **options),
     )
     for number in range(4):
-        hashes(open_source(path, schema), size=5, block=5, ranks=one_of(number, 4))
+        hashes(open_source(path, schema=schema), size=5, block=5, ranks=one_of(number, 4))
     assert asked == [0, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 9]  # 25 rows each, in groups of 10: those on a border twice
 
 
@@ -140,21 +169,22 @@ def test_row_groups_that_hold_fewer_rows_than_they_say(tmp_path: Path, monkeypat
             pq.ParquetFile, "iter_batches", lambda self, n=kept, **options: iter(list(inner(self, **options))[:n])
         )
         with pytest.raises(DataUnreadable, match="cut short"):
-            hashes(open_source(path, schema), size=5, block=5)
+            hashes(open_source(path, schema=schema), size=5, block=5)
 
 
 def test_row_groups_of_fewer_rows_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("parquet", tmp_path, 10)
     about = SimpleNamespace(num_row_groups=1, row_group=lambda _: SimpleNamespace(num_rows=-1))
+    about.num_rows, about.num_columns = -1, 1
     file = SimpleNamespace(metadata=about, schema_arrow=pq.ParquetFile(path).schema_arrow)
-    monkeypatch.setattr(Limits, "open_parquet", lambda *_, **__: file)
+    monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: file)
     with pytest.raises(DataUnreadable, match="cut short"):
-        open_source(path, schema)
+        open_source(path, schema=schema)
 
 
 def test_a_rank_opens_its_own_images_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, schema = written("folder", tmp_path, 20)
-    folder, opened = open_source(path, schema), []
+    folder, opened = open_source(path, schema=schema), []
     inner = Path.open
     monkeypatch.setattr(Path, "open", lambda self, *mode: opened.append(self.name) or inner(self, *mode))
     assert len(hashes(folder, size=4, ranks=one_of(1, 4))) == len(opened) == 5
@@ -165,7 +195,8 @@ def test_ranks_see_that_they_were_given_different_records(kind: str, tmp_path: P
     seen = []
     for number, seed in enumerate((0, 0, 1)):
         (tmp_path / str(number)).mkdir()
-        seen.append(open_source(*written(kind, tmp_path / str(number), seed=seed)).witness(KEY))
+        path, schema = written(kind, tmp_path / str(number), seed=seed)
+        seen.append(open_source(path, schema=schema).witness(KEY))
     assert seen[0] == seen[1] != seen[2]
 
 
@@ -175,7 +206,7 @@ def test_a_changed_array_shows_in_the_directory_of_its_zip(tmp_path: Path) -> No
     np.savez(tmp_path / "a.npz", images=pictures, labels=labels)
     pictures[777, 3, 3] += 1
     np.savez(tmp_path / "b.npz", images=pictures, labels=labels)
-    assert len({open_source(tmp_path / name, IMAGES).witness(KEY) for name in ("a.npz", "b.npz")}) == 2
+    assert len({open_source(tmp_path / name, schema=IMAGES).witness(KEY) for name in ("a.npz", "b.npz")}) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,31 +215,31 @@ def test_the_fingerprint_is_that_of_the_records_in_any_order_and_for_any_ranks(
     kind: str, size: int, tmp_path: Path
 ) -> None:
     path, schema = written(kind, tmp_path)
-    settings = RECIPES["paper"]
-    whole = read_source(path, schema)
+    recipe = RECIPES["paper"]
+    whole = read(path, schema)
     order = np.random.default_rng(0).permutation(53)
     shuffled = whole.part(order)  # type: ignore[arg-type]
-    expected = Walk.held(whole, schema, settings).fingerprint(KEY)
-    assert Walk.held(shuffled, schema, settings).fingerprint(KEY) == expected
-    assert Walk.held(whole.part(slice(0, 52)), schema, settings).fingerprint(KEY) != expected
+    expected = Walk.held(whole, schema, recipe).fingerprint(KEY)
+    assert Walk.held(shuffled, schema, recipe).fingerprint(KEY) == expected
+    assert Walk.held(whole.part(slice(0, 52)), schema, recipe).fingerprint(KEY) != expected
     sent = []
     for number in range(size):
         other = one_of(number, size)
         other.gather = lambda value: sent.append(value) or [value]  # type: ignore[method-assign,func-returns-value]
-        Walk(open_source(path, schema), schema, settings, ranks=other).fingerprint(KEY)
+        Walk(open_source(path, schema=schema), schema, recipe, ranks=other).fingerprint(KEY)
     first = one_of(0, size)
     first.gather = lambda value: sent  # type: ignore[method-assign]
-    assert Walk(open_source(path, schema), schema, settings, ranks=first).fingerprint(KEY) == expected
+    assert Walk(open_source(path, schema=schema), schema, recipe, ranks=first).fingerprint(KEY) == expected
 
 
 @pytest.mark.parametrize("kind", ["stored", "csv"])
 def test_the_teachers_of_a_rank_have_the_records_that_they_have_alone(kind: str, tmp_path: Path) -> None:
     path, schema = written(kind, tmp_path)
-    settings = RECIPES["paper"]
-    whole = Walk.held(read_source(path, schema), schema, settings).material(teachers=7, key=KEY)
+    recipe = RECIPES["paper"]
+    whole = Walk.held(read(path, schema), schema, recipe).material(teachers=7, key=KEY)
     for own in (slice(0, 3), slice(3, 7)):
         alone = whole.shard(own)
-        walk = Walk(open_source(path, schema), schema, settings, ranks=one_of(1, 2))
+        walk = Walk(open_source(path, schema=schema), schema, recipe, ranks=one_of(1, 2))
         streamed = walk.material(teachers=7, key=KEY, own=own)
         assert streamed.features.equal(alone.features)
         assert streamed.labels.equal(alone.labels)
@@ -222,65 +253,71 @@ def test_arrays_that_lie_about_their_size_are_refused(tmp_path: Path) -> None:
     raw = path.read_bytes().replace(b"(53, 8, 8)", b"(99, 8, 8)")
     path.write_bytes(raw)
     with pytest.raises(DataUnreadable, match="npz"):
-        open_source(path, IMAGES)
+        open_source(path, schema=IMAGES)
 
 
 def test_a_file_cut_short_while_it_is_read_is_named(tmp_path: Path) -> None:
     for kind in ("stored", "parquet"):
         path, schema = written(kind, tmp_path)
-        source = open_source(path, schema)
+        source = open_source(path, schema=schema)
         path.write_bytes(path.read_bytes()[:300])
         with pytest.raises(DataUnreadable, match=path.name) as caught:
-            list(source.share(size=10))
+            list(source.batches(size=10))
         assert caught.value.__context__ is None
 
 
-def test_fortran_order_and_frames_are_read_whole(tmp_path: Path) -> None:
-    pictures, labels = images(10)
-    np.savez(tmp_path / "f.npz", images=np.asfortranarray(pictures), labels=labels)
-    assert isinstance(open_source(tmp_path / "f.npz", IMAGES), Held)
-    assert isinstance(open_source(table(5), TABLE), Held)
+def test_the_checksum_of_an_array_is_compared_when_all_of_it_is_read(tmp_path: Path) -> None:
+    for kind in ("stored", "fortran"):
+        path, schema = written(kind, tmp_path)
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(b"NUMPY") + 1000] ^= 1  # a pixel
+        path.write_bytes(raw)
+        for size in (53, 10):
+            with pytest.raises(DataUnreadable, match="npz"):
+                list(open_source(path, schema=schema).batches(size=size))
 
 
-def test_one_class_in_a_piece_is_no_fault_and_in_all_of_them_is(tmp_path: Path) -> None:
+def test_arrays_beside_the_images_are_not_looked_at(tmp_path: Path) -> None:
+    pictures, labels = images(5)
+    np.savez(tmp_path / "a.npz", images=pictures, labels=labels, notes=np.array([{1}], dtype=object))
+    assert len(read(tmp_path / "a.npz", IMAGES).records) == 5
+
+
+def test_one_class_in_a_batch_is_no_fault_and_in_all_of_them_is(tmp_path: Path) -> None:
     pictures, _ = images(40)
     np.savez(tmp_path / "a.npz", images=pictures, labels=np.arange(40) // 20)
-    source = open_source(tmp_path / "a.npz", IMAGES)
-    assert [set(piece.labels.tolist()) for piece in source.share(size=20)] == [{0}, {1}]
+    source = open_source(tmp_path / "a.npz", schema=IMAGES)
+    assert [set(batch.labels.tolist()) for batch in source.batches(size=20)] == [{0}, {1}]
     np.savez(tmp_path / "a.npz", images=pictures, labels=np.zeros(40, dtype=int))
     other = one_of(1, 2)
     other.gather = lambda value: [value, [0, 0, None]]  # type: ignore[method-assign]
     with pytest.raises(OneClassOnly):
-        Walk(open_source(tmp_path / "a.npz", IMAGES), IMAGES, RECIPES["paper"], ranks=other).fingerprint(KEY)
+        Walk(open_source(tmp_path / "a.npz", schema=IMAGES), IMAGES, RECIPES["paper"], ranks=other).fingerprint(KEY)
 
 
-def test_text_in_a_later_piece_of_a_column_of_numbers_is_found(tmp_path: Path) -> None:
+def test_text_in_a_later_batch_of_a_column_of_numbers_is_found(tmp_path: Path) -> None:
     frame = table(30).astype({"age": object})
     frame.loc[25, "age"] = "old"
     frame.to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(DataUnreadable, match="'age'"):
-        list(open_source(tmp_path / "a.csv", TABLE).share(size=10))
+        list(open_source(tmp_path / "a.csv", schema=TABLE).batches(size=10))
 
 
 def test_nothing_in_a_file_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((0, 8, 8), dtype=np.uint8), labels=np.zeros(0, dtype=int))
     with pytest.raises(DataEmpty):
-        open_source(tmp_path / "a.npz", IMAGES)
+        open_source(tmp_path / "a.npz", schema=IMAGES)
 
 
-def test_sources_say_nothing_of_their_records(source: tuple[Path, Any]) -> None:
-    assert "53" not in repr(open_source(*source))
-
-
-def test_frames_and_pieces_of_a_csv_are_alike(tmp_path: Path) -> None:
+def test_a_csv_file_read_whole_and_in_batches_is_the_same_frame(tmp_path: Path) -> None:
     path, schema = written("csv", tmp_path)
-    pieces = pd.concat([piece.records for piece in open_source(path, schema).share(size=7)], ignore_index=True)
-    pd.testing.assert_frame_equal(pieces, read_source(path, schema).records)
+    batches = [batch.records for batch in open_source(path, schema=schema).batches(size=7)]
+    pd.testing.assert_frame_equal(pd.concat(batches, ignore_index=True), read(path, schema).records)
 
 
 def test_all_records_of_a_site_go_to_its_own_teachers_and_each_to_one(tmp_path: Path) -> None:
     path, schema = written("stored", tmp_path, 200)
-    walk = Walk(open_source(path, schema), schema, RECIPES["paper"], ranks=one_of(1, 3), sites=True)
+    walk = Walk(open_source(path, schema=schema), schema, RECIPES["paper"], ranks=one_of(1, 3), sites=True)
     material = walk.material(teachers=9, key=KEY, own=slice(3, 6))
     assert (material.partition.teachers, material.first, material.teachers) == (3, 3, 9)
     assert int(material.partition.sizes.sum()) == len(material.labels) == 200
@@ -292,4 +329,4 @@ def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
     """Found by fuzzing: a header may state any number of them."""
     np.savez(tmp_path / "a.npz", images=np.zeros((2**40, 0, 8), dtype=np.uint8), labels=np.zeros(3, dtype=np.int64))
     with pytest.raises(DataUnreadable):
-        open_source(tmp_path / "a.npz", IMAGES)
+        open_source(tmp_path / "a.npz", schema=IMAGES)

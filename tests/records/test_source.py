@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import struct
 import traceback
 import zipfile
 import zlib
-from dataclasses import dataclass
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
+from gpate.datasets import dataset
 from gpate.errors import (
     ColumnMissing,
     ColumnUndeclared,
@@ -27,41 +28,33 @@ from gpate.errors import (
     ImageSizesDiffer,
     InvalidValue,
     OneClassOnly,
+    SchemaError,
     SensitiveAccess,
 )
-from gpate.image_files import Limits
 from gpate.records.content_hash import hash_rows
-from gpate.records.sources import PrivateRecords, from_arrays, read_source
+from gpate.records.raw import RawRecords
+from gpate.safe_parsing import Limits
+from gpate.schema import Boolean, Categorical, ImageSchema, Integer, Schema, TableSchema
+from tests.records.reading import read
 
 SECRET = "Zebulon"
 """A value that stands in the records, and must stand in no message."""
 
 
-def column(name, kind, **facts):
-    return SimpleNamespace(name=name, type=kind, **facts)
-
-
-def table(*columns, target=None, row_id=None):
-    return SimpleNamespace(columns=columns, target=target, row_id=row_id)
-
-
-PEOPLE = table(
-    column("age", "integer"),
-    column("job", "categorical", categories=("cook", "None", "007")),
-    column("grade", "categorical", categories=(1, 2)),
-    column("married", "boolean"),
+PEOPLE = TableSchema(
+    columns=(
+        Integer(name="age", bounds=(0, 120), missing=True),
+        Categorical(name="job", categories=("cook", "None", "007")),
+        Categorical(name="grade", categories=(1, 2)),
+        Boolean(name="married", missing=True),
+    ),
     target="job",
 )
 PEOPLE_CSV = "job,age,married,grade\ncook,31,True,1\nNone,,false,2\n007,4.5,,1\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pictures:
-    height: int = 4
-    width: int = 6
-    channels: int = 1
-    classes: tuple = ("cat", "dog")
-    row_id: str | None = None
+PETS = ImageSchema(height=4, width=6, classes=("cat", "dog"))
+COLOUR, UNNAMED, WITH_ID = replace(PETS, channels=3), replace(PETS, classes=()), replace(PETS, row_id="who")
 
 
 def picture(shade=0, size=(6, 4), mode="L", form="PNG"):
@@ -79,10 +72,10 @@ def pets(tmp_path):
     return tmp_path
 
 
-def refused(error, source, schema=None, **options) -> str:
+def refused(error, source, schema, **options) -> str:
     """The message, after checking that neither it nor its traceback tells of a record."""
     with pytest.raises(error) as caught:
-        read_source(source, schema, **options)
+        read(source, schema, **options)
     shown = "".join(traceback.format_exception(caught.value)).replace(str(source), "")
     chain = caught.value.__context__ or caught.value.__cause__
     assert SECRET not in shown
@@ -95,10 +88,11 @@ def refused(error, source, schema=None, **options) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def test_csv_with_a_schema_has_the_declared_types_and_order(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_csv_has_the_declared_types_and_order(tmp_path, encoding):
     path = tmp_path / "people.csv"
-    path.write_text(PEOPLE_CSV)
-    frame = read_source(path, PEOPLE).records
+    path.write_text(PEOPLE_CSV, encoding=encoding)
+    frame = read(path, PEOPLE).records
     assert list(frame.columns) == ["age", "job", "grade", "married"]
     assert frame["job"].tolist() == ["cook", "None", "007"]  # neither missing nor a number
     np.testing.assert_array_equal(frame["age"], [31, np.nan, 4.5])
@@ -112,10 +106,10 @@ def test_a_column_that_the_schema_does_not_declare_is_named(tmp_path):
     frame.to_parquet(tmp_path / "people.parquet")
     for source in (tmp_path / "people.parquet", frame):
         with pytest.raises(ColumnUndeclared, match="'note'") as caught:
-            read_source(source, PEOPLE)
+            read(source, PEOPLE)
         assert "secret" not in str(caught.value)
     with pytest.raises(ColumnUndeclared, match=r"does not declare\. Fix") as caught:
-        read_source(tmp_path / "people.csv", PEOPLE)
+        read(tmp_path / "people.csv", PEOPLE)
     assert "note" not in str(caught.value)  # a first line that does not end would be values, not names
 
 
@@ -126,20 +120,14 @@ def test_parquet_frame_and_csv_are_the_same_records(tmp_path):
     )
     frame.to_parquet(tmp_path / "people.parquet")
     sources = (tmp_path / "people.csv", tmp_path / "people.parquet", frame)
-    hashes = [hash_rows(read_source(source, PEOPLE).content(), key=bytes(32)).tolist() for source in sources]
+    hashes = [hash_rows(read(source, PEOPLE).content(), key=bytes(32)).tolist() for source in sources]
     assert hashes[0] == hashes[1] == hashes[2]
-
-
-def test_without_a_schema_a_table_is_taken_as_it_is(tmp_path):
-    path = tmp_path / "people.csv"
-    path.write_text(PEOPLE_CSV, encoding="utf-8-sig")
-    assert list(read_source(path).records.columns) == ["job", "age", "married", "grade"]
 
 
 def test_row_ids_leave_the_frame_and_are_what_is_hashed(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text("person,age\n01,5\n1,5\n2,6\n")
-    private = read_source(path, table(column("age", "integer"), row_id="person"))
+    private = read(path, TableSchema(columns=PEOPLE.columns[:1], row_id="person"))
     assert private.row_ids.tolist() == ["01", "1", "2"]
     assert list(private.records.columns) == ["age"]
     assert len(set(hash_rows(private.content(), key=bytes(32)))) == 3
@@ -166,9 +154,7 @@ def test_row_ids_leave_the_frame_and_are_what_is_hashed(tmp_path):
 def test_bad_csv(tmp_path, text, error, says):
     path = tmp_path / "people.csv"
     path.write_bytes(text)
-    with pytest.raises(error, match=says):
-        read_source(path, PEOPLE)
-    refused(error, path, PEOPLE)
+    assert re.search(says, refused(error, path, PEOPLE))
 
 
 def test_messages_hold_no_row_number(tmp_path):
@@ -190,8 +176,9 @@ def test_bad_columns_in_parquet_and_frames(tmp_path):
     assert "'age'" in refused(DataUnreadable, tmp_path / "people.parquet", PEOPLE)
     assert "'age'" in refused(DataUnreadable, frame, PEOPLE)
     assert "'married'" in refused(ColumnMissing, frame.drop(columns="married"), PEOPLE)
-    assert "row id" in refused(ColumnMissing, frame, table(row_id="person"))
-    refused(DataEmpty, frame.iloc[:0])
+    assert "row id" in refused(ColumnMissing, frame, replace(PEOPLE, row_id="person"))
+    refused(DataEmpty, frame.iloc[:0], PEOPLE)
+    refused(OneClassOnly, frame.iloc[[0, 0]].assign(age=1), PEOPLE)
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -201,7 +188,7 @@ def test_bad_columns_in_parquet_and_frames(tmp_path):
 def test_npz(tmp_path, images, labels):
     pixels = np.arange(72, dtype=np.uint8).reshape(3, 4, 6)
     np.savez(tmp_path / "pets.npz", **{images: pixels[..., None], labels: [0, 1, 1]})
-    private = read_source(tmp_path / "pets.npz", Pictures())
+    private = read(tmp_path / "pets.npz", PETS)
     np.testing.assert_array_equal(private.records, pixels)
     assert private.labels.tolist() == [0, 1, 1]
     assert private.row_ids is None
@@ -210,12 +197,11 @@ def test_npz(tmp_path, images, labels):
 def test_npz_with_names_of_classes_ids_and_without_labels(tmp_path):
     pixels, path = np.zeros((3, 4, 6), np.uint8), tmp_path / "pets.npz"
     np.savez(path, x=pixels, y=["dog", "cat", "dog"], ids=["p", "q", "r"])
-    assert read_source(path, Pictures()).labels.tolist() == [1, 0, 1]
-    assert read_source(path, Pictures(row_id="ids")).row_ids.tolist() == ["p", "q", "r"]
-    assert read_source(path, Pictures(classes=())).labels is None
+    assert read(path, PETS).labels.tolist() == [1, 0, 1]
+    assert read(path, WITH_ID).row_ids.tolist() == ["p", "q", "r"]
+    assert read(path, UNNAMED).labels is None
     np.savez(path, x=pixels, y=[7, 5, 7])
-    assert read_source(path, Pictures(classes=(5, 7))).labels.tolist() == [1, 0, 1]
-    assert read_source(path).labels.tolist() == [7, 5, 7]
+    assert read(path, replace(PETS, classes=(5, 7))).labels.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +211,7 @@ def test_npz_with_names_of_classes_ids_and_without_labels(tmp_path):
         ({"x": np.zeros((2, 4, 6), np.uint8)}, ColumnMissing, "y_train"),
         ({"x": np.zeros((2, 4, 6)), "y": [0, 1]}, DataUnreadable, "uint8"),
         ({"x": np.zeros((2, 24), np.uint8), "y": [0, 1]}, DataUnreadable, "uint8"),
-        ({"x": np.zeros((0, 4, 6), np.uint8), "y": []}, DataEmpty, "no image"),
+        ({"x": np.zeros((0, 4, 6), np.uint8), "y": []}, DataEmpty, "no record"),
         ({"x": np.zeros((2, 5, 6), np.uint8), "y": [0, 1]}, ImageSizesDiffer, "4 x 6"),
         ({"x": np.zeros((2, 4, 6, 3), np.uint8), "y": [0, 1]}, ImageSizesDiffer, "1 channel"),
         ({"x": np.zeros((2, 4, 6), np.uint8), "y": [0, 1, 1]}, DataUnreadable, "more or fewer"),
@@ -238,44 +224,50 @@ def test_npz_with_names_of_classes_ids_and_without_labels(tmp_path):
 )
 def test_bad_npz(tmp_path, arrays, error, says):
     np.savez(tmp_path / "pets.npz", **arrays)
-    assert says in refused(error, tmp_path / "pets.npz", Pictures())
+    assert says in refused(error, tmp_path / "pets.npz", PETS)
 
 
 def test_npz_that_is_none_or_lies_about_its_size(tmp_path):
     path = tmp_path / "pets.npz"
     path.write_bytes(b"")
-    refused(DataEmpty, path, Pictures())
+    refused(DataEmpty, path, PETS)
     path.write_bytes(SECRET.encode())
-    refused(DataUnreadable, path, Pictures())
+    refused(DataUnreadable, path, PETS)
     np.savez_compressed(path, x=np.zeros((1000, 40, 60), np.uint8), y=np.arange(1000) % 2)
     assert path.stat().st_size < 20_000
-    refused(DataTooLarge, path, Pictures(), limits=Limits(total_bytes=1_000_000))
+    refused(DataTooLarge, path, PETS, limits=Limits(total_bytes=1_000_000))
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999999, 4, 6), }"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", header.ljust(127) + b"\n")
-    refused(DataUnreadable, path, Pictures())
+    refused(DataUnreadable, path, UNNAMED)
 
 
-def test_from_arrays_needs_no_schema():
-    private = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), [1, 0], row_ids=np.array(["a", "b"]))
+def test_arrays_in_memory():
+    images = np.zeros((2, 4, 6, 1), np.uint8)
+    private = read(images, PETS, labels=["dog", "cat"])
+    assert private.records.shape == (2, 4, 6)
     assert private.labels.tolist() == [1, 0]
-    with pytest.raises(DataUnreadable, match="class number"):
-        from_arrays(np.zeros((2, 8, 8), np.uint8), [0, -1])
+    assert read(images, UNNAMED).labels is None
+    assert "class number" in refused(DataUnreadable, images, UNNAMED, labels=[0, -1])
+    assert "more or fewer" in refused(DataUnreadable, images, PETS, labels=[0, 1, 1])
+    refused(OneClassOnly, images, PETS, labels=[1, 1])
+    with pytest.raises(InvalidValue, match="array of images only"):
+        read("digits", PETS, labels=[1])
 
 
 # -- folders of images -------------------------------------------------------------------------------------------------
 
 
 def test_folder_with_labels_by_sub_folder(pets):
-    private = read_source(pets, Pictures())
+    private = read(pets, PETS)
     assert private.records[:, 0, 0].tolist() == [10, 20, 30]
     assert private.labels.tolist() == [0, 0, 1]
-    assert read_source(str(pets), Pictures(classes=())).labels is None
+    assert read(str(pets), UNNAMED).labels is None
 
 
 def test_folder_with_labels_in_a_table(pets):
     (pets / "labels.csv").write_text("label,file,who\ndog,cat/a.png,7\ncat,dog/c.png,007\n")
-    private = read_source(pets, Pictures(row_id="who"))
+    private = read(pets, WITH_ID)
     assert private.records[:, 0, 0].tolist() == [10, 30]
     assert private.labels.tolist() == [1, 0]
     assert private.row_ids.tolist() == ["7", "007"]
@@ -284,25 +276,24 @@ def test_folder_with_labels_in_a_table(pets):
 def test_colour_and_grey_pictures_become_what_is_declared(pets):
     (pets / "cat" / "a.png").write_bytes(picture(100, mode="RGB"))
     (pets / "cat" / "b.PNG").write_bytes(picture(100, mode="RGB", form="JPEG"))
-    assert read_source(pets, Pictures()).records.shape == (3, 4, 6)
-    assert read_source(pets, Pictures(channels=3)).records.shape == (3, 4, 6, 3)
+    assert read(pets, PETS).records.shape == (3, 4, 6)
+    assert read(pets, COLOUR).records.shape == (3, 4, 6, 3)
 
 
 def test_bad_folders(pets, tmp_path_factory):
-    assert "schema" in refused(InvalidValue, pets)
-    refused(DataEmpty, tmp_path_factory.mktemp("none"), Pictures())
-    assert "outside" in refused(ColumnMissing, pets / "cat", Pictures())
-    assert "labels.csv" in refused(ColumnMissing, pets, Pictures(row_id="who"))
-    refused(DataTooLarge, pets, Pictures(), limits=Limits(total_bytes=50))
-    assert "4 x 7" in refused(ImageSizesDiffer, pets, Pictures(width=7))
+    refused(DataEmpty, tmp_path_factory.mktemp("none"), PETS)
+    assert "outside" in refused(ColumnMissing, pets / "cat", PETS)
+    assert "labels.csv" in refused(ColumnMissing, pets, WITH_ID)
+    refused(DataTooLarge, pets, PETS, limits=Limits(total_bytes=50))
+    assert "4 x 7" in refused(ImageSizesDiffer, pets, replace(PETS, width=7))
     (pets / SECRET).mkdir()
     (pets / SECRET / "d.png").write_bytes(picture(1))
-    assert "cat" in refused(DataUnreadable, pets, Pictures())
+    assert "cat" in refused(DataUnreadable, pets, PETS)
 
 
 def test_one_class_only_in_a_folder(pets):
     (pets / "dog" / "c.png").unlink()
-    refused(OneClassOnly, pets, Pictures())
+    refused(OneClassOnly, pets, PETS)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +311,7 @@ def test_one_class_only_in_a_folder(pets):
 def test_bad_labels(pets, rows, error):
     (pets.parent / "outside.png").write_bytes(picture())
     (pets / "labels.csv").write_text(rows)
-    refused(error, pets, Pictures())
+    refused(error, pets, PETS)
 
 
 def test_corrupt_images(pets):
@@ -328,11 +319,11 @@ def test_corrupt_images(pets):
     whole = picture(5, size=(60, 40))
     for content in (b"", b"not an image", whole[: len(whole) // 2], whole.replace(b"IDAT", b"IDAX")):
         bad.write_bytes(content)
-        assert "corrupt" in refused(DataUnreadable, pets, Pictures())
+        assert "corrupt" in refused(DataUnreadable, pets, PETS)
     Image.new("I;16", (6, 4)).save(bad)
-    assert "8 bits" in refused(DataUnreadable, pets, Pictures())
+    assert "8 bits" in refused(DataUnreadable, pets, PETS)
     bad.write_bytes(picture(5, size=(5, 4)))
-    refused(ImageSizesDiffer, pets, Pictures())
+    refused(ImageSizesDiffer, pets, PETS)
 
 
 @pytest.mark.parametrize("side", [5_000, 11_000, 60_000])
@@ -346,29 +337,70 @@ def test_an_image_that_unpacks_to_gigabytes_is_not_unpacked(pets, side):
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
     )
     (pets / "cat" / "bomb.png").write_bytes(bomb)
-    refused(DataTooLarge, pets, Pictures())
+    refused(DataTooLarge, pets, PETS)
 
 
 # -- names, and what does not show ---------------------------------------------------------------------------------------
 
 
 def test_benchmark_by_name():
-    private = read_source("digits")
-    assert private.records.shape == (1437, 8, 8)
-    assert len(read_source("digits", split="test").records) == 360
+    schema = Schema.load(dataset("digits").schema_path)
+    assert read("digits", schema).records.shape == (1437, 8, 8)
+    assert len(read("digits", schema, split="test").records) == 360
 
 
 def test_unknown_sources(tmp_path):
-    assert "digits" in refused(DataNotFound, "no-such-set")
+    assert "digits" in refused(DataNotFound, "no-such-set", PETS)
     (tmp_path / "table.xlsx").write_bytes(b"x")
-    refused(InvalidValue, tmp_path / "table.xlsx")
+    refused(InvalidValue, tmp_path / "table.xlsx", PEOPLE)
+
+
+def test_the_schema_is_of_the_kind_of_the_data(tmp_path):
     (tmp_path / "a.csv").write_text("a\n1\n")
-    assert "kind: table" in refused(InvalidValue, tmp_path / "a.csv", Pictures())
-    assert "kind: image" in refused(InvalidValue, tmp_path, PEOPLE)
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 6), np.uint8))
+    frame = pd.DataFrame({"age": [1]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    for source in (tmp_path / "a.csv", tmp_path / "a.parquet", frame, "adult"):
+        assert "are of kind: table" in refused(SchemaError, source, PETS)
+    for source in (tmp_path / "a.npz", tmp_path, np.zeros((2, 4, 6), np.uint8), "digits"):
+        assert "are of kind: image" in refused(SchemaError, source, PEOPLE)
+
+
+# -- raw records -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_shows():
-    private = PrivateRecords(kind="table", records=pd.DataFrame({"a": [SECRET]}), row_ids=np.array([SECRET]))
-    assert repr(private) == str(private) == f"{private}" == "PrivateRecords(kind='table', <withheld>)"
+    private = RawRecords(kind="table", records=pd.DataFrame({"a": [SECRET]}), row_ids=np.array([SECRET]))
+    assert repr(private) == str(private) == f"{private}" == "RawRecords(kind='table', <withheld>)"
     with pytest.raises(SensitiveAccess):
         pickle.dumps(private)
+
+
+def some_records(kind):
+    if kind == "table":
+        return RawRecords(kind=kind, records=pd.DataFrame({"a": [1, 2, 3]}), row_ids=np.array(["x", "y", "z"]))
+    return RawRecords(kind=kind, records=np.arange(12, dtype=np.uint8).reshape(3, 2, 2), labels=np.array([0, 1, 0]))
+
+
+@pytest.mark.parametrize("kind", ["table", "image"])
+def test_all_records_but_one(kind):
+    private = some_records(kind)
+    hashes = hash_rows(private.content(), key=bytes(32)).tolist()
+    for number in range(3):
+        rest = private.without(number)
+        assert hash_rows(rest.content(), key=bytes(32)).tolist() == hashes[:number] + hashes[number + 1 :]
+        assert len(rest.records) == 2
+    for number in (-1, 3):
+        with pytest.raises(InvalidValue, match="record must be"):
+            private.without(number)
+
+
+@pytest.mark.parametrize("kind", ["table", "image"])
+def test_parts_are_copies_and_join_to_the_whole(kind):
+    private = some_records(kind)
+    parts = [private.part(slice(0, 1)), private.part(np.array([False, True, True]))]
+    joined = RawRecords.join(parts)
+    np.testing.assert_array_equal(joined.records, private.records)
+    for name in ("labels", "row_ids"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(private, name))
+    assert not np.shares_memory(np.asarray(parts[0].records), np.asarray(private.records))

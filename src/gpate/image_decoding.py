@@ -76,33 +76,28 @@ def decode(
         DataTooLarge: its header says that it is larger than the limits.
         ImageSizesDiffer: `fit` is `as_is` and it has another size.
     """
-    fault = "corrupt, or not an image"
 
-    def pixels() -> NDArray[np.uint8] | None:
-        nonlocal fault
+    def pixels() -> NDArray[np.uint8] | str:
         try:
             image = Image.open(io.BytesIO(data), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            fault = "too large"
-            return None
+            return "too large"
         if image.width * image.height > limits.image_pixels:
-            fault = "too large"
-            return None
+            return "too large"
         if image.mode not in _MODES:
-            fault = "not of 8 bits per channel"
-            return None
+            return "not of 8 bits per channel"
         return np.asarray(fit(image.convert("L" if shape.channels == 1 else "RGB"), shape), dtype=np.uint8)
 
-    array = attempt(pixels)
-    if array is not None:
-        return array
-    if fault == "too large":
+    found = attempt(pixels)
+    if isinstance(found, np.ndarray):
+        return found
+    if found == "too large":
         raise DataTooLarge(
             f"An image has more than {limits.image_pixels} pixels. Fix: resize it, or raise Limits(image_pixels=...)."
         )
     raise DataUnreadable(
-        f"An image is {fault}. Fix: open all of them once with a viewer and save the bad ones anew, as one of "
-        f"{', '.join(FORMATS)}."
+        f"An image is {found or 'corrupt, or not an image'}. Fix: open all of them once with a viewer and save the bad ones "
+        f"anew, as one of {', '.join(FORMATS)}."
     )
 
 

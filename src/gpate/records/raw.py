@@ -1,0 +1,84 @@
+"""Raw records: what a reader gives, before encoding and before the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.errors import InvalidValue, SensitiveAccess
+from gpate.records.content_hash import Content, image_content, row_id_content, table_content
+
+Rows = slice | NDArray[np.bool_] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class RawRecords:
+    """Records that have not passed the gate. No text form, no pickle.
+
+    Attributes:
+        kind: `table` or `image`.
+        records: a data frame without its row ids, or uint8 [records, height, width(, 3)].
+        labels: int64 [records], numbers of the classes; None for a table, and for images without classes.
+        row_ids: one per record, if the schema declares them.
+    """
+
+    kind: Literal["table", "image"]
+    records: Any
+    labels: NDArray[np.int64] | None = None
+    row_ids: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"RawRecords(kind={self.kind!r}, <withheld>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("RawRecords cannot be pickled. Fix: read them again from their source.")
+
+    @classmethod
+    def join(cls, parts: Sequence[RawRecords]) -> RawRecords:
+        """The records of all parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        table = parts[0].kind == "table"
+        records = [part.records for part in parts]
+        return cls(
+            kind=parts[0].kind,
+            records=pd.concat(records, ignore_index=True) if table else np.concatenate(records),
+            labels=_joined([part.labels for part in parts]),
+            row_ids=_joined([part.row_ids for part in parts]),
+        )
+
+    def part(self, rows: Rows) -> RawRecords:
+        """A copy of some of them."""
+        table = self.kind == "table"
+        return replace(
+            self,
+            records=self.records.iloc[rows].copy().reset_index(drop=True) if table else np.array(self.records[rows]),
+            labels=None if self.labels is None else self.labels[rows].copy(),
+            row_ids=None if self.row_ids is None else self.row_ids[rows].copy(),
+        )
+
+    def without(self, number: int) -> RawRecords:
+        """All records but one: a neighbouring data set.
+
+        Args:
+            number: of the record to leave out, from 0.
+        """
+        if not 0 <= number < len(self.records):
+            raise InvalidValue("record", number, "the number of a record of the data, from 0")
+        return self.part(np.delete(np.arange(len(self.records)), number))
+
+    def content(self) -> Content:
+        """What the partition hashes: the row ids where they are declared, else the records themselves."""
+        if self.row_ids is not None:
+            return row_id_content(self.row_ids)
+        return table_content(self.records) if self.kind == "table" else image_content(self.records, self.labels)
+
+
+def _joined(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None

@@ -1,0 +1,104 @@
+"""What every reader is: a source of raw records, read in batches by one rank or by several."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gpate.boundary import ALONE, Ranks
+from gpate.errors import DataEmpty
+from gpate.records.raw import RawRecords
+from gpate.safe_parsing import Limits
+from gpate.schema import ImageSchema, TableSchema
+
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+"""How many places of a file ranks compare, and how many bytes at each."""
+
+
+class Source(ABC):
+    """Private records, wherever they are. Has no text form that says anything about them.
+
+    Attributes:
+        where: its name, for messages.
+        at_most: no fewer records than there are (in a .csv file: if no line lacks values). Private.
+    """
+
+    where: str
+    at_most: int
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<withheld>)"
+
+    @abstractmethod
+    def batches(self, *, size: int, block: int = 1, ranks: Ranks = ALONE) -> Iterator[RawRecords]:
+        """This rank's records, and never more of them in memory than a batch.
+
+        The records of all ranks are disjoint, and together are all records.
+
+        Args:
+            size: records in a batch, but for the last one; a multiple of the block.
+            block: what a rank reads begins and ends at multiples of it.
+            ranks: all that read.
+        """
+
+    @abstractmethod
+    def witness(self, key: bytes) -> str:
+        """A keyed digest by which ranks see, without reading each other's records, that they were given the same data."""
+
+
+class CountedSource(Source):
+    """A source that knows how many records it has: `at_most`. Each rank reads one contiguous range."""
+
+    def batches(self, *, size: int, block: int = 1, ranks: Ranks = ALONE) -> Iterator[RawRecords]:  # noqa: D102
+        own = ranks.part(self.at_most, block=block)
+        return self._rows(own.start, own.stop, size)
+
+    @abstractmethod
+    def _rows(self, start: int, stop: int, size: int) -> Iterator[RawRecords]:
+        """Records start <= i < stop, at most `size` at a time."""
+
+
+class FileSource(Source):
+    """A file or folder.
+
+    Args:
+        path: where it is.
+        schema: public; it alone decides how a value is read.
+        limits: what it may unpack to.
+    """
+
+    def __init__(self, path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> None:
+        self.path, self.where, self.limits = path, str(path), limits
+        self.schema = schema
+        if path.is_file() and path.stat().st_size == 0:
+            raise DataEmpty(f"{path} is empty. Fix: check that it is the right one.")
+
+    @abstractmethod
+    def check_memory(self) -> None:
+        """Raises DataTooLarge if all of it at once would be more than the limits. Batches may be as many as they like."""
+
+    def witness(self, key: bytes) -> str:
+        """Of the file's size and of the bytes at 64 places that the key chooses, its end among them.
+
+        The end is where a zip has its directory, with a checksum of every member, and parquet its footer.
+        """
+        state = hashlib.blake2b(key=key, digest_size=16)
+        length, tail = self.path.stat().st_size, 16 * _SAMPLE_BYTES
+        state.update(length.to_bytes(8))
+        with self.path.open("rb") as file:
+            for place in (*sampled_places(key, max(1, length - _SAMPLE_BYTES)), max(0, length - tail)):
+                file.seek(place)
+                state.update(file.read(_SAMPLE_BYTES if place < length - tail else tail))
+        return state.hexdigest()
+
+
+def sampled_places(key: bytes, length: int) -> Iterable[int]:
+    """At most 64 places below `length`, in order: the same for everyone with the key."""
+    if length <= _SAMPLES:
+        return range(length)
+    raw = hashlib.shake_128(b"gpate.witness" + key).digest(8 * _SAMPLES)
+    return sorted(int(number) % length for number in np.frombuffer(raw, dtype="<u8"))

@@ -1,0 +1,94 @@
+"""Images from a folder, one file each.
+
+A label is the name of the sub-folder, or stands in `labels.csv`, with the columns file, label and that of the row ids. The
+names of all files are in memory, the images are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.errors import ColumnMissing, DataEmpty
+from gpate.image_decoding import SUFFIXES, decode_all
+from gpate.records.conform import class_numbers, shape_of
+from gpate.records.raw import RawRecords
+from gpate.records.readers.base import CountedSource, FileSource, sampled_places
+from gpate.records.readers.csv_file import read_texts
+from gpate.safe_parsing import Limits, plain_files, read_image_file
+from gpate.schema import ImageSchema
+
+_Listing = tuple[list[Path], NDArray[Any] | None, NDArray[Any] | None]
+
+
+class ImageFolder(FileSource, CountedSource):
+    """A folder of images."""
+
+    schema: ImageSchema
+
+    def __init__(self, path: Path, schema: ImageSchema, limits: Limits) -> None:
+        super().__init__(path, schema, limits)
+        has_list = os.path.lexists(path / "labels.csv")
+        self._files, labels, self._ids = _listed(path, schema, limits) if has_list else _found(path, schema)
+        if not self._files:
+            endings = ", ".join(sorted(SUFFIXES))
+            raise DataEmpty(f"{path} holds no image ({endings}). Fix: check that it is the right one.")
+        self._labels = None if labels is None else class_numbers(labels, schema, self.where)
+        self.at_most = len(self._files)
+
+    def check_memory(self) -> None:  # noqa: D102
+        self.limits.check_total(self.at_most * int(np.prod(shape_of(self.schema).of_array)))
+
+    def _rows(self, start: int, stop: int, size: int) -> Iterator[RawRecords]:
+        shape = shape_of(self.schema)
+        for first in range(start, stop, size):
+            own = slice(first, min(first + size, stop))
+            images = np.empty((own.stop - first, *shape.of_array), dtype=np.uint8)
+            decode_all(self._files[own], images, shape, limits=self.limits)
+            labels, row_ids = (None if values is None else values[own] for values in (self._labels, self._ids))
+            yield RawRecords(kind="image", records=images, labels=labels, row_ids=row_ids)
+
+    def witness(self, key: bytes) -> str:
+        """Of the names and sizes of all files, of their labels, and of the content of 64 that the key chooses."""
+        state = hashlib.blake2b(key=key, digest_size=16)
+        for file in self._files:
+            state.update(f"{file.relative_to(self.path)} {file.stat().st_size}\n".encode(errors="surrogateescape"))
+        state.update(b"" if self._labels is None else self._labels.tobytes())
+        for place in sampled_places(key, len(self._files)):
+            state.update(hashlib.blake2b(read_image_file(self._files[place], self.limits)).digest())
+        return state.hexdigest()
+
+
+def _found(path: Path, schema: ImageSchema) -> _Listing:
+    """All images below a folder; a label is the name of the folder right below it."""
+    if schema.row_id is not None:
+        raise ColumnMissing(f"{path} has no labels.csv with the column {schema.row_id!r}. Fix: add it, or drop row_id.")
+    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = plain_files(found, path)
+    if not schema.classes:
+        return files, None, None
+    if any(file.parent == path for file in files):
+        raise ColumnMissing(
+            f"{path} holds images outside of any sub-folder, which have no label. Fix: one sub-folder per class, or a "
+            "labels.csv with the columns file, label."
+        )
+    return files, np.array([file.relative_to(path).parts[0] for file in files]), None
+
+
+def _listed(path: Path, schema: ImageSchema, limits: Limits) -> _Listing:
+    """The images that labels.csv names."""
+    [listing] = plain_files([path / "labels.csv"], path)
+    table = read_texts(listing, limits)
+    wanted = ["file", *(["label"] if schema.classes else []), *([schema.row_id] if schema.row_id else [])]
+    for name in wanted:
+        if name not in table.columns:
+            raise ColumnMissing(f"{listing} has no column {name!r}. Fix: it needs the columns {', '.join(wanted)}.")
+    files = plain_files((path / str(name) for name in table["file"]), path)
+    labels = table["label"].to_numpy(dtype=object) if schema.classes else None
+    return files, labels, table[schema.row_id].to_numpy() if schema.row_id else None

@@ -1,0 +1,160 @@
+"""Real records, from a file, a folder, memory, or a benchmark set by name: everything that `fit` takes.
+
+| source | records | labels | what a rank reads |
+|---|---|---|---|
+| `.csv` | rows | the schema's target, one of the columns | all of it; every N-th batch is its own |
+| `.parquet` | rows | likewise | the row groups that hold its rows |
+| `.npz` | array of images | array of labels | its rows; of a compressed array also those before them |
+| folder | images | name of the sub-folder, or `labels.csv` | its files |
+| data frame, uint8 array, name of a benchmark | all | its target; `labels`; its own | nothing |
+
+What is read is `RawRecords`, with no text form. Errors name the source and the fix, never a value, a row, a record's file or
+a number of records.
+
+    >>> import numpy as np
+    >>> from gpate.schema import ImageSchema
+    >>> images = np.zeros((5, 2, 2), dtype=np.uint8)
+    >>> source = open_source(images, [0, 1, 0, 1, 1], schema=ImageSchema(height=2, width=2, classes=("cat", "dog")))
+    >>> [len(batch.records) for batch in source.batches(size=2)]
+    [2, 2, 1]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.datasets import DATASETS, Split, load, no_such_source
+from gpate.errors import DataEmpty, InvalidValue, SchemaError
+from gpate.records.conform import check_classes, image_records, table_records
+from gpate.records.content_hash import hash_rows
+from gpate.records.raw import RawRecords
+from gpate.records.readers import CountedSource, CsvFile, FileSource, ImageFolder, NpzFile, ParquetFile, Source
+from gpate.safe_parsing import Limits
+from gpate.schema import ImageSchema, Schema, TableSchema
+
+Data: TypeAlias = str | os.PathLike[str] | pd.DataFrame | NDArray[np.uint8]
+
+S = TypeVar("S", bound=Schema)
+
+
+class InMemory(CountedSource):
+    """Records that are in memory already.
+
+    Args:
+        records: all of them.
+    """
+
+    where = "The data"
+
+    def __init__(self, records: RawRecords) -> None:
+        self.records, self.at_most = records, len(records.records)
+
+    def _rows(self, start: int, stop: int, size: int) -> Iterator[RawRecords]:
+        for first in range(start, stop, size):
+            yield self.records.part(slice(first, min(first + size, stop)))
+
+    def witness(self, key: bytes) -> str:
+        """Of every record and its place."""
+        hashes = hash_rows(self.records.content(), key=key)
+        return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()
+
+
+def open_source(
+    data: Data,
+    labels: NDArray[Any] | Sequence[Any] | None = None,
+    *,
+    schema: TableSchema | ImageSchema,
+    split: Split = "train",
+    limits: Limits | None = None,
+) -> Source:
+    """Opens private records. Of a file little more than its header is read.
+
+    Args:
+        data: a benchmark set's name, a .csv, .parquet or .npz file, a folder of images, a data frame, or an array of
+            images. A name wins over a file of the same name; write `./mnist` for the file.
+        labels: of an array of images: names of classes, or their numbers.
+        schema: the public facts.
+        split: of a benchmark set.
+        limits: what a file may unpack to.
+
+    Raises:
+        DataError: one of its kinds, named after what is wrong.
+        SchemaError: the schema is one of images and the data are a table, or the other way round.
+    """
+    if labels is not None and not isinstance(data, np.ndarray):
+        raise InvalidValue("labels", "<withheld>", "given for an array of images only", "Fix: name the target instead.")
+    if isinstance(data, pd.DataFrame | np.ndarray):
+        return InMemory(_given(data, labels, schema))
+    if str(data) in DATASETS:
+        return InMemory(_benchmark(str(data), schema, split))
+    source = _opened(Path(data).expanduser(), schema, limits or Limits())
+    if not source.at_most:
+        raise DataEmpty(f"{source.where} holds no record. Fix: check that it is the right one.")
+    return source
+
+
+def read_whole(source: Source) -> RawRecords:
+    """All records of a source, in memory at once.
+
+    Raises:
+        DataTooLarge: they would be more than the limits allow.
+        OneClassOnly: all of them have the same label.
+    """
+    if isinstance(source, InMemory):
+        return source.records
+    assert isinstance(source, FileSource)
+    source.check_memory()
+    records = RawRecords.join(list(source.batches(size=source.at_most)))
+    check_classes(records, source.schema, source.where)
+    return records
+
+
+def _given(data: pd.DataFrame | NDArray[np.uint8], labels: Any, schema: TableSchema | ImageSchema) -> RawRecords:
+    """Records in memory as the schema declares them."""
+    if isinstance(data, pd.DataFrame):
+        where, named = "The data frame", data.set_axis([str(name) for name in data.columns], axis=1)
+        records = table_records(named, _fitting(schema, TableSchema), where)
+    else:
+        where = "The array"
+        records = image_records(data, labels, _fitting(schema, ImageSchema), where)
+    check_classes(records, schema, where)
+    return records
+
+
+def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
+    kind = DATASETS[name].kind
+    _fitting(schema, TableSchema if kind == "table" else ImageSchema)
+    loaded = load(name, split)
+    return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
+
+
+def _opened(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
+    if not path.exists():
+        raise no_such_source(path)
+    if path.is_dir():
+        return ImageFolder(path, _fitting(schema, ImageSchema), limits)
+    if path.suffix.lower() == ".npz":
+        return NpzFile(path, _fitting(schema, ImageSchema), limits)
+    if path.suffix.lower() == ".csv":
+        return CsvFile(path, _fitting(schema, TableSchema), limits)
+    if path.suffix.lower() == ".parquet":
+        return ParquetFile(path, _fitting(schema, TableSchema), limits)
+    rule = "a .csv, .parquet or .npz file, a folder of images, or a benchmark's name"
+    raise InvalidValue("source", str(path), rule)
+
+
+def _fitting(schema: Schema, kind: type[S]) -> S:
+    """The schema, if it is of the kind of the data."""
+    if isinstance(schema, kind):
+        return schema
+    raise SchemaError(
+        f"The schema is of kind: {schema.kind}, but the data are of kind: {kind.kind}. Fix: give the one that belongs to them."
+    )
