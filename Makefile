@@ -4,17 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow lint types contracts format bench fuzz clean
+.PHONY: help setup demo test test-slow lint types contracts format bench research fuzz clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## a virtual environment with the package and its tools
+setup: $(STAMP) ## a virtual environment with gpate, gpate-research and their tools
 
 # torch first and by its exact version: a looser request would bring the CUDA packages with it.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml research/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -e research
 	touch $@
 
 # One thread: networks this small gain little from a second, and on a busy machine two threads wait for each other.
@@ -47,6 +47,9 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks.gate
 	$(BIN)/python -m benchmarks.teachers
+
+research: $(STAMP) ## the paper's tables and what of them was run; `gpate reproduce run TABLE` runs one (hours, on a GPU)
+	$(BIN)/gpate reproduce list
 
 clean: ## remove what was built
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist demo

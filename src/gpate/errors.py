@@ -236,20 +236,11 @@ class OutputFailed(ReleaseError):
     """Synthetic records could not be written, for want of room or for another reason; what was begun is removed."""
 
 
-class PeerError(GpateError):
-    """Base of what can go wrong with another synthesizer that is run beside ours."""
+class PluginError(GpateError):
+    """An installed plug-in cannot be imported, or is not what its group asks for: see `gpate.plugins`."""
 
-
-class PeerMissing(PeerError):
-    """It is not installed, or its Python was not named."""
-
-
-class PeerFailed(PeerError):
-    """It ended without a table that fits the schema. What it printed may quote records, so no message holds it."""
-
-
-class PeerTooSlow(PeerError):
-    """It was stopped at its time limit."""
+    def __init__(self, group: str, name: str, problem: str, mend: str = "repair or uninstall the package") -> None:
+        super().__init__(f"The plug-in {name!r} of the group {group} {problem}. Fix: {mend}.")
 
 
 class RankError(GpateError):

@@ -26,7 +26,7 @@ import torch
 
 from gpate.accounting import Budget
 from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
-from gpate.datasets import DATASETS
+from gpate.datasets import DATASETS, no_such_source
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed, SchemaError, shown
 from gpate.methods import method_named, methods, recipes
 from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
@@ -163,6 +163,8 @@ class Synthesizer:
             monitor: hears of progress and warnings, and can stop the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
+        if name is None and schema is None and isinstance(data, str) and not Path(data).expanduser().exists():
+            raise no_such_source(data)
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
         method, noise = method_named(settings.method), noise_named(self.noise, seed=self.noise_seed)

@@ -110,11 +110,11 @@ def test_a_file_that_cannot_be_used_is_told_for_each_score(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing.csv", "--dataset", "adult"), "DataNotFound"),
+        (("nothing.csv", "--dataset", "digits"), "DataNotFound"),
         (("release",), "both given"),
         (("release", "--train", "train.csv"), "both given"),
         (("release", "--schema", "schema.yaml"), "left out for a release"),
-        (("release", "--dataset", "adult"), "whose schema the release has"),
+        (("release", "--dataset", "digits"), "whose schema the release has"),
         (("release", "--dataset", "nope"), "one of"),
         (("synthetic.csv",), "--schema"),
         (("synthetic.csv", "--schema", "schema.yaml", "--train", "train.csv", "--test", "test.csv", "-n", 5), "-n"),
@@ -134,22 +134,6 @@ def test_mistakes_are_named_with_exit_code_2(
     monkeypatch.chdir(files)
     assert gpate("evaluate", *arguments) == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_a_benchmark_finds_its_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from gpate.datasets.files import find
-
-    if find("adult.parquet") is None:
-        pytest.skip("needs GPATE_DATA with adult.parquet")
-    frame = pd.read_parquet(find("adult.parquet"))
-    frame[frame.split == "train"].drop(columns="split").iloc[:3000].to_parquet(tmp_path / "some.parquet")
-    assert gpate("evaluate", tmp_path / "some.parquet", "--dataset", "adult", "--quick", "--no-cache", "--json") == 0
-    data = json.loads(capsys.readouterr().out)
-    assert data["dataset"] == "adult"
-    assert data["sizes"] == {"synthetic": 3000, "train": 32561, "test": 16281}
-    means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in data["scores"]}
-    assert 0.89 < means["auroc", "modern mean", "real"] < 0.915
-    assert means["memorised", "", "synthetic"] == 1.0
 
 
 def test_help_is_quick_and_names_the_caveat() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -111,13 +108,3 @@ def test_what_is_refused() -> None:
         train_classifier(TRAIN.images, TRAIN.labels, classes=9, seed=0)
     with pytest.raises(InvalidValue, match="one for each"):
         train_classifier(TRAIN.images, TRAIN.labels[:-1], classes=10, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (Path(os.environ.get("GPATE_DATA", "")) / "mnist.npz").is_file(), reason="needs mnist.npz")
-def test_the_papers_cnn_reaches_99_percent_on_mnist() -> None:
-    """Minutes on a CPU, seconds on a GPU."""
-    train, test = load("mnist"), load("mnist", "test")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    cnn = train_classifier(train.images, train.labels, classes=10, seed=0, epochs=4, device=device)
-    assert cnn.accuracy(test.images, test.labels) >= 0.99

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -319,19 +318,3 @@ def test_the_extras_weights_are_the_known_ones() -> None:
     features = network.features(TEST.images[:2])
     assert features.shape == (2, FEATURES)
     assert bool((features >= 0).all())
-
-
-@pytest.mark.skipif(not (Path(os.environ.get("GPATE_DATA", "")) / "mnist.npz").is_file(), reason="needs mnist.npz")
-def test_nearest_neighbours_of_real_mnist_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, test = load("mnist"), load("mnist", "test")
-    images, labels = train.images[:1500], train.labels[:1500]
-    monkeypatch.setattr(module, "NAMES", ())
-    schema = Schema.load(dataset("mnist").schema_path)
-    assert isinstance(schema, ImageSchema)
-    found, _ = evaluate(
-        lambda seed: (train.images[1500:2500], train.labels[1500:2500]),
-        train=(images, labels),
-        test=(test.images[:1000], test.labels[:1000]),
-        schema=schema,
-    )
-    assert found["synthetic", "memorised", "pixels"].values == (0,)

@@ -400,7 +400,7 @@ def _pickle_bytes() -> bytes:
 
 
 def _celeba(folder: Path) -> Make:
-    from gpate.datasets.celeba import HAIR
+    from gpate_research.datasets.celeba import HAIR
 
     pictures = [_square(i) for i in range(2)]
     out = io.BytesIO()

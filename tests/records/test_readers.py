@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gpate.records.sharded import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -21,7 +22,6 @@ from gpate.methods.recipes import RECIPES
 from gpate.records.content_hash import hash_rows
 from gpate.records.readers import CsvFile
 from gpate.records.readers.npz_file import Array
-from gpate.records.sharded import Walk
 from gpate.records.source import InMemory, Source, open_source, read_whole
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.records.reading import read

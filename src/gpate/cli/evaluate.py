@@ -75,8 +75,8 @@ def evaluate(
 
     Exit code 1 if the records must not be released: training records are repeated, or an attack refutes what is claimed.
     """
+    from gpate.cache_files import cache_folder
     from gpate.cli.score_tables import show
-    from gpate.datasets.files import cache_folder
     from gpate.evaluation import evaluate_records, evaluate_release
     from gpate.evaluation.membership_attack import check_shadows
     from gpate.records.source import open_source, read_whole

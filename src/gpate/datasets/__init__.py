@@ -1,28 +1,69 @@
-"""The benchmark sets by name: where they come from, how they are split, and their public schemas.
+"""The benchmark sets by name, each with its split and its public schema.
 
-They are looked up in the folder that `GPATE_DATA` names, then in the cache (`GPATE_CACHE`), and then fetched from
-OpenML where it has them. A training split is treated as private records are: nothing here prints or logs any of it.
+Digits is built in; other packages add theirs as plug-ins (`gpate.plugins`), as gpate-research does with the sets of the
+paper. A training split is treated as private records are: nothing here prints or logs any of it.
 
     >>> loaded = load("digits")
     >>> loaded.images.shape, len(load("digits", "test").labels)
     ((1437, 8, 8), 360)
 """
 
-from gpate.datasets import celeba, grey, tables
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from gpate.datasets.digits import DIGITS
 from gpate.datasets.loaded import Dataset, Loaded, Split
-from gpate.errors import InvalidValue
+from gpate.errors import DataNotFound, InvalidValue, PluginError
+from gpate.plugins import DATASET_PLUGINS, plugins
 from gpate.schema import Schema
 
-DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset for dataset in (*grey.DATASETS, *celeba.DATASETS, *tables.DATASETS)
-}
+
+class _Registry(Mapping[str, Dataset]):
+    """All sets by name. Plug-ins are read at the first look and not before: they import this package themselves."""
+
+    @cached_property
+    def _known(self) -> dict[str, Dataset]:
+        known = {DIGITS.name: DIGITS}
+        for plugin, sets in plugins(DATASET_PLUGINS).items():
+            if not isinstance(sets, Mapping) or not all(isinstance(found, Dataset) for found in sets.values()):
+                raise PluginError(DATASET_PLUGINS, plugin, "must be a mapping from names to gpate.datasets.Dataset")
+            for name, found in sets.items():
+                if name in known:
+                    raise PluginError(DATASET_PLUGINS, plugin, f"has a set {name!r}, and that name is taken")
+                known[name] = found
+        return known
+
+    def __getitem__(self, name: str) -> Dataset:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+DATASETS: Mapping[str, Dataset] = _Registry()
 
 
 def dataset(name: str) -> Dataset:
     """The set of this name."""
     if name not in DATASETS:
-        raise InvalidValue("data set", name, f"one of {', '.join(DATASETS)}")
+        raise InvalidValue("data set", name, f"one of {', '.join(DATASETS)}", _how_to_get_more())
     return DATASETS[name]
+
+
+def no_such_source(given: object) -> DataNotFound:
+    """The error for what is neither a benchmark's name nor a file or folder."""
+    fix = f"Fix: give a file, a folder, or one of {', '.join(DATASETS)}."
+    return DataNotFound(f"There is no {given}. {fix} {_how_to_get_more()}".rstrip())
+
+
+def _how_to_get_more() -> str:
+    """How to make more names known; empty if a plug-in has brought some."""
+    if plugins(DATASET_PLUGINS):
+        return ""
+    return "mnist, adult and the paper's other sets come with gpate-research. Fix: pip install -e research"
 
 
 def load(name: str, split: Split = "train") -> Loaded:
@@ -35,4 +76,4 @@ def benchmark_of(schema: Schema) -> str | None:
     return next((name for name, known in DATASETS.items() if Schema.load(known.schema_path) == schema), None)
 
 
-__all__ = ["DATASETS", "Dataset", "Loaded", "Split", "benchmark_of", "dataset", "load"]
+__all__ = ["DATASETS", "Dataset", "Loaded", "Split", "benchmark_of", "dataset", "load", "no_such_source"]

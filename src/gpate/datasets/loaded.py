@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +50,7 @@ class Dataset:
         kind: `table` or `image`.
         licence: under which its owners give it out.
         source: where it comes from.
+        schema_path: of its public schema, a YAML file that comes with its package.
         splits: the ones it has.
         loader: reads one split; use `load`.
     """
@@ -60,13 +60,9 @@ class Dataset:
     kind: Literal["table", "image"]
     licence: str
     source: str
+    schema_path: Path
     splits: tuple[Split, ...]
     loader: Callable[[Split], Loaded]
-
-    @property
-    def schema_path(self) -> Path:
-        """Its public schema, a YAML file that comes with the package."""
-        return Path(str(resources.files("gpate.datasets") / "schemas" / f"{self.name}.yaml"))
 
     def load(self, split: Split = "train") -> Loaded:
         """Reads one split.

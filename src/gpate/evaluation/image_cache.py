@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gpate.datasets.files import array_checksum, kept_whole
+from gpate.cache_files import array_checksum, kept_whole
 from gpate.version import __version__
 
 CODE = 1

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.datasets.files import file_checksum
+from gpate.cache_files import file_checksum
 from gpate.errors import DataUnreadable
 from gpate.evaluation.image_classifiers import Images, as_pixels
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.datasets.files import array_checksum, kept_whole
+from gpate.cache_files import array_checksum, kept_whole
 from gpate.version import __version__
 
 REVISION = 2

@@ -31,8 +31,8 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.datasets import DATASETS, Split, load
-from gpate.errors import DataEmpty, DataNotFound, InvalidValue, SchemaError
+from gpate.datasets import DATASETS, Split, load, no_such_source
+from gpate.errors import DataEmpty, InvalidValue, SchemaError
 from gpate.records.conform import check_classes, image_records, table_records
 from gpate.records.content_hash import hash_rows
 from gpate.records.raw import RawRecords
@@ -138,7 +138,7 @@ def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> Ra
 
 def _opened(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
     if not path.exists():
-        raise DataNotFound(f"There is no {path}. Fix: give a file, a folder, or one of {', '.join(DATASETS)}.")
+        raise no_such_source(path)
     if path.is_dir():
         return ImageFolder(path, _fitting(schema, ImageSchema), limits)
     if path.suffix.lower() == ".npz":

@@ -1,0 +1,77 @@
+"""`gpate reproduce` as a user types it: list, run, run again, show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.command import gpate
+
+from gpate_research.reproduce import results_file
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+def test_list_run_show(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--results", str(results))
+    bought = ("data-independent", "--cell", "*iterations-bought")
+    assert gpate("reproduce", "show", *where) == 2
+    assert "gpate reproduce run" in capsys.readouterr().err
+    assert gpate("reproduce", "list", *where, "--json") == 0
+    tables = {row["id"]: row for row in json.loads(capsys.readouterr().out)["tables"]}
+    assert (tables["data-independent"]["done"], tables["data-independent"]["to_run"]) == (0, 14)
+
+    assert gpate("reproduce", "run", *bought, "--seeds", "2", *where) == 0
+    assert "12 run, 0 were finished before, 0 left out" in " ".join(capsys.readouterr().out.split())
+    assert gpate("reproduce", "run", *bought, "--seeds", "2", *where) == 0
+    assert "0 run, 12 were finished before, 0 left out" in " ".join(capsys.readouterr().out.split())
+    assert len(results_file.read(results)) == 12
+
+    assert gpate("reproduce", "show", "data-independent", *where, "--json") == 0
+    cells = {(c["id"], c["kind"]): c for c in json.loads(capsys.readouterr().out)["cells"]}
+    assert cells["data-independent/g-pate/mnist/eps1/iterations-bought", "published"]["mean"] == 131
+    assert cells["data-independent/g-pate/mnist/eps1/iterations-bought", "default"]["mean"] == 226
+    accuracy = cells["data-independent/g-pate/mnist/eps1/accuracy", "published"]
+    assert (accuracy["paper"], accuracy["reason"]) == (0.5483, "not run")
+    assert "mean" not in accuracy
+
+    assert gpate("reproduce", "show", *where, "--write", str(tmp_path / "docs")) == 0
+    shown = capsys.readouterr().out
+    assert "0.5483" in shown
+    assert "131 (1)" in shown
+    assert (tmp_path / "docs" / "results.md").exists()
+    assert (tmp_path / "docs" / "results-accuracy.png").stat().st_size > 10_000
+    assert gpate("reproduce", "list", "data-independent", *where) == 0
+    assert "1 seed" in capsys.readouterr().out
+
+
+def test_what_is_left_out_has_its_reason(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A time that is up before the first unit: nothing is run, and each unit says so."""
+    where = ("--results", str(results))
+    assert gpate("reproduce", "run", "data-independent", *where, "--time-limit", "1e-9") == 0
+    found = capsys.readouterr()
+    assert "0 run, 0 were finished before" in " ".join(found.out.split())
+    assert "the time was up" in found.err
+    assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "table9"),
+        ("run", "table1c", "--cell", "nothing"),
+        ("run", "table1c", "--only", "both"),
+        ("run", "table1c", "--seeds", "0"),
+        ("run", "table1c", "--time-limit", "-1"),
+        ("run", "table1c", "--device", "tpu"),
+        ("show", "table9"),
+    ],
+)
+def test_mistakes_are_named(words: tuple[str, ...], results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate("reproduce", *words, "--results", str(results)) == 2
+    assert "must be" in capsys.readouterr().err
+    assert not results.exists()

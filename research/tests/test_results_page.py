@@ -1,0 +1,183 @@
+"""What is shown: every figure of ours comes from a record of that very fit, and an empty cell stays empty."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpate.evaluation.results import Evaluation, Score
+from gpate_research.reproduce import results_file
+from gpate_research.reproduce.cells import CELLS, KINDS, METRICS, Cell, Fit, Kind, select
+from gpate_research.reproduce.compare import NOT_RUN, Figures, Records, beats, rows_of, shown
+from gpate_research.reproduce.results_file import Record
+from gpate_research.reproduce.results_page import write_page
+from gpate_research.reproduce.results_plots import curve, plot_samples
+from gpate_research.reproduce.units import Unit, asked
+from test_results_file import record
+
+BY_ID = {cell.id: cell for cell in CELLS}
+MNIST = BY_ID["table1c/g-pate/mnist/eps1"]
+
+
+def of(fit: Fit, accuracy: float, seed: int = 0, *, quick: bool = False, best: float | None = None) -> Record:
+    unit = Unit(fit=fit, seed=seed, quick=quick)
+    scores = [
+        Score(group="utility", metric="accuracy", subject="cnn", values=(accuracy,)),
+        Score(group="utility", metric="accuracy", subject="cnn, epoch by validation", values=(0.123,)),
+        Score(group="utility", metric="accuracy", subject="cnn", source="real", values=(0.99,)),
+        Score(group="quality", metric="fid", reason="not computable, because there are no weights"),
+        Score(group="quality", metric="inception_score", subject="cnn-strong", values=(3.25,)),
+        Score(group="quality", metric="inception_score", subject="cnn-strong", source="real", values=(9.5,)),
+    ]
+    if best is not None:
+        scores.append(Score(group="utility", metric="legacy_best_epoch", subject="cnn", values=(best,)))
+    found = Evaluation(kind="image", dataset=fit.dataset, subject="run", sizes={}, scores=tuple(scores))
+    return replace(
+        record(unit.id, seed=seed),
+        quick=quick,
+        asked=asked(unit),
+        evaluation=found.to_json(),
+        data={"name": fit.dataset, "train": {"records": 60_000}},
+        versions={"gpate": "0", "commit": None, "torch": "2"},
+    )
+
+
+def fit_of(cell: Cell, kind: Kind) -> Fit:
+    fit = cell.fit(kind)
+    assert fit is not None
+    return fit
+
+
+def test_nothing_is_shown_where_nothing_was_run() -> None:
+    records = Records([])
+    for cell in CELLS:
+        for kind in KINDS:
+            figures = records.figures(cell, kind)
+            assert figures.values == ()
+            assert not re.search(r"\d", shown(figures, METRICS[cell.metric])), cell.id
+            assert bool(figures.reason) == (cell.fit(kind) is not None)
+
+
+def test_one_run_fills_its_cells_and_no_others() -> None:
+    fit = fit_of(MNIST, "default")
+    records = Records([of(fit, 0.9321)])
+    for cell in CELLS:
+        for kind in KINDS:
+            figures = records.figures(cell, kind)
+            task = METRICS[cell.metric].task
+            mine = cell.fit(kind) == fit and task == "fit"
+            known = cell.metric in ("accuracy", "inception-score") if cell.metric != "iterations" else False
+            assert bool(figures.values) == (mine and known), (cell.id, kind)
+            if figures.values and cell.metric == "accuracy":
+                assert figures.values == (0.9321,)
+    assert records.figures(BY_ID["table1b/real/mnist"], "default").values == (9.5,)
+    assert records.figures(BY_ID["table8/real/mnist/inception-score"], "default").values == (9.5,)
+    fid = records.figures(BY_ID["table8/g-pate/mnist/eps1/fid"], "default")
+    assert fid.values == ()
+    assert "no weights" in fid.reason
+    assert shown(fid, METRICS["fid"]) == "n/a"
+
+
+def test_mean_and_deviation_are_over_seeds() -> None:
+    fit = fit_of(MNIST, "published")
+    records = Records([of(fit, value, seed, best=value + 0.05) for seed, value in enumerate((0.10, 0.16, 0.13))])
+    figures = records.figures(MNIST, "published")
+    assert figures.mean == pytest.approx(0.13)
+    assert figures.std == pytest.approx(0.03)
+    assert shown(figures, METRICS["accuracy"]) == "0.1300 ± 0.0300 (3) [0.1800]"
+    assert beats(figures, MNIST) is False
+    one = Records([of(fit, 0.7)]).figures(MNIST, "published")
+    assert shown(one, METRICS["accuracy"]) == "0.7000 (1)"
+    assert beats(one, MNIST) is True
+
+
+def test_lower_is_better_for_fid_and_nothing_is_for_real_records() -> None:
+    fid = BY_ID["table8/g-pate/mnist/eps1/fid"]
+    assert beats(Figures(values=(100.0,)), fid) is True
+    assert beats(Figures(values=(200.0,)), fid) is False
+    assert beats(Figures(values=(9.9,)), BY_ID["table1b/real/mnist"]) is None
+    assert beats(Figures(), fid) is None
+
+
+def test_quick_runs_do_not_count() -> None:
+    fit = fit_of(MNIST, "default")
+    quick = [of(fit, 0.5, quick=True)]
+    assert Records(quick).figures(MNIST, "default").reason == NOT_RUN
+    assert Records(quick, quick=True).figures(MNIST, "default").values == (0.5,)
+
+
+def test_settings_of_another_version_are_marked() -> None:
+    fit = fit_of(MNIST, "default")
+    old = replace(of(fit, 0.5), asked={"method": "embedding"})
+    assert shown(Records([old]).figures(MNIST, "default"), METRICS["accuracy"]) == "0.5000 (1)†"
+    both = [replace(old, seed=1), of(fit, 0.7)]  # not averaged with those of today
+    assert shown(Records(both).figures(MNIST, "default"), METRICS["accuracy"]) == "0.7000 (1)"
+    older = [replace(old, seed=1, created="2026-01-01"), replace(of(fit, 0.6), asked={}, created="2026-01-02")]
+    assert shown(Records(older).figures(MNIST, "default"), METRICS["accuracy"]) == "0.6000 (1)†"
+    real = BY_ID["table1b/real/mnist"]  # real records do not hang on settings
+    assert shown(Records([old]).figures(real, "default"), METRICS[real.metric]) == "9.50 (1)"
+
+
+def test_every_cell_has_a_row() -> None:
+    for table in {cell.table for cell in CELLS}:
+        rows = rows_of(select(table))
+        assert sorted(row.cell.id for row in rows) == sorted(cell.id for cell in select(table))
+        assert len({(row.group, row.name) for row in rows}) == len(rows), table
+        groups = [row.group for row in rows]
+        assert len(set(groups)) == 1 + sum(a != b for a, b in itertools.pairwise(groups))
+
+
+def test_the_page_says_what_was_run_and_what_was_not(tmp_path: Path) -> None:
+    fit = fit_of(MNIST, "default")
+    records = Records([of(fit, 0.9321)])
+    written = write_page(tmp_path / "docs", records, tmp_path / "r.jsonl")
+    assert {path.name for path in written} == {"results.md", "results-accuracy.png"}
+    text = (tmp_path / "docs" / "results.md").read_text()
+    ours = [cell.strip(" *") for line in text.splitlines() if line.startswith("|") for cell in line.split("|")[4:6]]
+    figures = {cell for cell in ours if re.match(r"\d+\.\d+ ", cell)}
+    assert figures == {"0.9321 (1)", "3.25 (1)", "9.50 (1)"}, "and nothing else"
+    for cell in CELLS:
+        assert cell.paper is None or cell.paper in text
+    assert "| not run | " in text
+    assert "MNIST: 60,000" in text
+    assert str(tmp_path) not in text
+
+
+def test_an_empty_page_claims_nothing(tmp_path: Path) -> None:
+    write_page(tmp_path, Records([]), tmp_path / "r.jsonl")
+    text = (tmp_path / "results.md").read_text()
+    assert "Nothing yet." in text
+    tables = text[: text.index("## What was run")]
+    assert not re.search(r"\(\d+\)†?(\*\*)? \|", tables), "a figure of ours has its number of seeds behind it"
+
+
+def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:
+    low = BY_ID["table2/g-pate/mnist/eps0.2"]
+    records = Records([of(fit_of(low, "default"), 0.8), of(fit_of(MNIST, "default"), 0.9)])
+    assert curve("mnist", "default", records) == [(0.2, 0.8, 0.0), (1.0, 0.9, 0.0)]
+    assert curve("mnist", "published", records) == curve("fashion-mnist", "default", records) == []
+    assert not plot_samples(tmp_path / "s.png", records, tmp_path / "r.jsonl")
+    assert not (tmp_path / "s.png").exists()
+    assert math.isfinite(low.epsilon)
+
+
+def test_the_page_in_the_repository_holds_the_results_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No figure of ours but from the file, and none of the file left out. Fix: `gpate reproduce show --write research/results`."""
+    folder = Path(__file__).resolve().parents[1] / "results"
+    results = folder / "reproduce.jsonl"
+    monkeypatch.setattr("gpate_research.datasets.lookup._fetched", lambda *_: pytest.fail("a page fetches nothing"))
+    write_page(tmp_path, Records(results_file.read(results)), results)
+
+    def figures(page: Path) -> list[str]:
+        tables = page.read_text().partition("## What was run")[0].replace("†", "")
+        return [line for line in tables.splitlines() if re.search(r" \(\d+\)", line) and line.startswith("|")]
+
+    assert figures(folder / "results.md") == figures(tmp_path / "results.md")
+    assert figures(tmp_path / "results.md")
