@@ -86,7 +86,7 @@ def test_bounds_and_categories_can_be_released(
     assert [entry.purpose for entry in contents.entries] == ["bounds", "categories"]
     schema.write_text(text.replace("'TODO: fill in'", "[2000-01-01, 2030-01-01]").replace("unit: second", "unit: day"))
     assert gpate("schema", "check", schema) == 0
-    assert "A valid schema" in capsys.readouterr().out
+    assert "Valid schema" in capsys.readouterr().out
     loaded = Schema.load(schema)
     assert isinstance(loaded, TableSchema)
     assert loaded.cost == Cost(epsilon=2.0, delta=1e-6)
@@ -196,7 +196,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([semicolons], "other signs than commas"),
         ([twice], "the same name"),
         ([good, "-o", tmp_path / "old"], "a new file"),
-        ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "folder that is there"),
+        ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "existing folder"),
         ([good, "--schema-epsilon", "1"], "given together"),
         ([good, "--ledger", tmp_path / "l"], "given together"),
         ([good, *private, tmp_path / "old"], "a new file"),
