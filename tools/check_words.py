@@ -27,15 +27,10 @@ REPLACEMENTS = {
     r"(leave|leaves) the building": "safe to publish",
     r"may (not )?leave": "safe to publish",
     r"(a|the|one|this|of) cards?": "GPU",
-    r"(a|the) rooms?": "package, module or folder",
-    r"strangers?": "unknown files, or untrusted input",
-    r"sisters?": "the term that is meant",
-    r"one roof": "the term that is meant",
+    r"(a|the|no) rooms?": "package",
+    r"strangers?": "unknown files, untrusted input",
 }
-ALLOWED = (
-    "credit card",  # the subject of a data set, not a GPU
-    "whom they are",
-)
+ALLOWED = ("credit card",)  # the subject of a data set, not a GPU
 """Phrases in which a word above is right."""
 
 _WORDS = re.compile("|".join(rf"(?P<w{i}>\b{words}\b)" for i, words in enumerate(REPLACEMENTS)), re.IGNORECASE)
