@@ -38,7 +38,9 @@ def draw(real: pd.DataFrame, synthetic: pd.DataFrame) -> Figure:
     for axes, (title, frame) in zip(panels, {"Real": real, "Synthetic": synthetic}.items(), strict=True):
         for died, colour in COLOURS.items():
             part = frame[:SHOWN][frame[:SHOWN].died == died]
-            axes.scatter(part.age, part.stay, s=7, alpha=0.55, color=colour, linewidths=0, label="died" if died else "survived")
+            axes.scatter(
+                part.age, part.stay, s=7, alpha=0.55, color=colour, linewidths=0, label="died" if died else "survived"
+            )
         axes.set_title(title, loc="left", weight="bold")
         axes.set(xlabel="age in years", xlim=(15, 95), ylim=(0, 60))
         axes.spines[["top", "right"]].set_visible(False)
