@@ -140,7 +140,7 @@ def plain_words(model: Synthesizer) -> str:
     delta = np.format_float_positional(privacy.delta)
     return (
         f"Differentially private with epsilon = {privacy.epsilon:g} and delta = {delta}: any outcome on the right "
-        f"is at most {times} times\nas likely with any one training digit as without it, except with probability 1 in {chance}. "
+        f"is at most {times} times as likely\nwith any one training digit as without it, except with probability 1 in {chance}. "
         "A smaller epsilon is a stronger guarantee."
     )
 

@@ -103,7 +103,7 @@ def test_verify_a_true_release(releases: Path, capsys: pytest.CaptureFixture[str
     told = capsys.readouterr().out
     assert "All checks passed." in told
     assert "epsilon = 1 and delta = 1e-05, for one record" in " ".join(told.split())
-    assert "Not promised" in told
+    assert "Not covered" in told
     assert gpate("verify", releases / "table", "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert data["passed"] is data["releasable"] is True
