@@ -54,7 +54,7 @@ def test_a_draft_has_names_and_types_and_nothing_else(
     assert gpate("schema", "init", data) == 0
     text = capsys.readouterr().out
     assert "would leak" in text
-    assert "taken to be public" in text
+    assert "assumed to be public" in text
     assert "age: {type: integer, bounds: 'TODO: fill in', missing: false}" in text
     assert "fare: {type: numeric, bounds: 'TODO: fill in', missing: false}" in text
     assert "job: {type: categorical, categories: 'TODO: fill in', missing: false}" in text
@@ -120,7 +120,7 @@ def test_what_a_schema_cost_is_part_of_the_promise(tmp_path: Path, capsys: pytes
     assert gpate("verify", run / "release", "--for-release") == 0
     assert "epsilon = 1.25" in capsys.readouterr().out
     claim = next(check for check in verify(run / "release").checks if check.name == "claim")
-    assert "what the schema cost is added" in claim.detail
+    assert "the cost of the schema is included" in claim.detail
     assert gpate("report", run, "--release", "-o", tmp_path / "page.html") == 0
     assert "1.25" in (tmp_path / "page.html").read_text()
     assert read_ledger(run / "release" / "ledger.jsonl").header.budget.epsilon == 1.0
@@ -193,7 +193,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([tmp_path / "empty.csv"], "column names"),
         ([tmp_path / "old"], "kind: image"),
         ([headless], "seems to be a record"),
-        ([semicolons], "other signs than commas"),
+        ([semicolons], "does not seem to have commas"),
         ([twice], "the same name"),
         ([good, "-o", tmp_path / "old"], "a new file"),
         ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "existing folder"),
