@@ -53,7 +53,7 @@ def test_a_draft_has_names_and_types_and_nothing_else(
 ) -> None:
     assert gpate("schema", "init", data) == 0
     text = capsys.readouterr().out
-    assert "would leak" in text
+    assert "would reveal records" in text
     assert "assumed to be public" in text
     assert "age: {type: integer, bounds: 'TODO: fill in', missing: false}" in text
     assert "fare: {type: numeric, bounds: 'TODO: fill in', missing: false}" in text

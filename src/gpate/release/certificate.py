@@ -175,7 +175,7 @@ class Certificate:
             f"({self.neighbours}).",
             f"Any outcome of this release, and anything inferred from it, is at most e^{self.epsilon:g}{factor} times as "
             f"likely with any one record in the data as without it, and vice versa, except with probability "
-            f"{self.delta:g}. That bound was fixed before the run; by the ledger {self.spend:.4g} of epsilon is spent.",
+            f"{self.delta:g}. That bound was fixed before the run; the ledger records a spend of {self.spend:.4g}.",
             "Not covered: facts about the whole population (they are the purpose of a release); the same bound for a "
             "person with several records (with k records epsilon is k times as large, and delta grows too); the content of "
             "the schema and the settings, which are public; anything else published about the records; the accuracy of the "

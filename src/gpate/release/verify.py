@@ -277,11 +277,11 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
         problems = mixture_problems(config.spec, weights)
     rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
     broken = [f"{name} contains NaN or infinity" for name in infinite_weights(weights)]
-    rows.add("weights finite", broken, "every one")
+    rows.add("weights finite", broken, "all of them")
 
 
 def _named(spec: Spec) -> str:
-    return "a mixture of products" if isinstance(spec, MixtureSpec) else f"a network for a {spec.kind}"
+    return "mixture of products" if isinstance(spec, MixtureSpec) else f"{spec.kind} network"
 
 
 def _there(contents: dict[str, bytes | None], name: str) -> bytes:

@@ -103,7 +103,9 @@ def _csv_kinds(path: Path) -> dict[str, str]:
         return pd.read_csv(path, nrows=ROWS)
 
     if (head := attempt(first_rows)) is None:  # errors of pandas quote lines
-        raise SchemaError(f"{path} cannot be read as a table with a header line. Fix: save it as UTF-8, with commas.")
+        raise SchemaError(
+            f"{path} cannot be read as a table with column names in its first line. Fix: save it as UTF-8, with commas."
+        )
     names = attempt(lambda: [str(name) for name in pd.read_csv(path, nrows=1, header=None, dtype=str).iloc[0]])
     _check_names(names or [str(name) for name in head.columns], path)
 
