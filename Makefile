@@ -33,6 +33,7 @@ fuzz: $(STAMP) ## hostile input, 100,000 cases of each kind: an hour on one core
 lint: $(STAMP) contracts types ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check_words.py
 
 types: $(STAMP)
 	$(BIN)/mypy

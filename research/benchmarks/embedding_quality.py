@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from benchmarks.tables import show
+from gpate.records.chunks import Tensors
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -39,7 +40,6 @@ from gpate.generators import GeneratorSpec
 from gpate.generators.student import sample_chunks
 from gpate.methods.embedding.method import train_by_embedding
 from gpate.methods.recipes import resolve
-from gpate.records.chunks import Tensors
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema, Schema
 from gpate.schema.codec import ImageCodec

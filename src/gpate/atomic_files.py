@@ -1,4 +1,4 @@
-"""What a crash must not undo, and what it must not leave: names in a folder, on disk."""
+"""Atomic writes: files and folders that appear complete or not at all, also after a crash."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import IO
 
 PARTIAL = ".partial"
-"""Ends the name of what is still being written."""
+"""Suffix of files and folders that are being written."""
 
 _LOCK = "lock"
 
 
 def sync(folder: Path) -> None:
-    """Brings the names in a folder to disk."""
+    """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -29,10 +29,10 @@ def sync(folder: Path) -> None:
 
 @contextlib.contextmanager
 def workplace(path: Path) -> Iterator[Path]:
-    """A hidden folder beside `path`, for what will be moved there; it is gone afterwards.
+    """A hidden temporary folder beside `path`, for files that will be moved there; it is removed afterwards.
 
-    Whoever works in one holds its lock, which ends with the process, however that ends. So a folder for the same path
-    whose lock is free was left behind by a process that was killed, and is removed first.
+    The process that uses it holds its lock, which ends with the process. So an unlocked folder for the same path was
+    left behind by a killed process, and is removed first.
     """
     begin = f".{path.name[:40]}."
     ours = re.compile(re.escape(begin) + "[a-z0-9_]{8}" + re.escape(PARTIAL))
@@ -50,7 +50,7 @@ def workplace(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
-    """Gives a path in a `workplace` to write to, and moves what is there to `target` if the block ends well."""
+    """Yield a temporary path to write to, and move the file to `target` if the block succeeds."""
     with workplace(target) as place:
         part = place / f"part{target.suffix}"
         yield part

@@ -1,11 +1,11 @@
-"""Safe parsing: what a source may unpack to, where it may lie, and how libraries' parsers are called.
+"""Safe parsing of untrusted files: size limits, links, and calls of libraries' parsers.
 
-A file of a few kilobytes can state, or become, gigabytes. Sizes are therefore taken from what a file says about itself
-and held against the limits; what it then really holds cannot be more, because reading stops at what was stated.
+A file of a few kilobytes can unpack to gigabytes. The sizes stated in a file are compared with the limits first; reading
+stops at the stated size.
 
-A parser that meets bytes it was not made for may raise almost anything: Pillow raises TypeError, pyarrow KeyError, zipfile
-zlib.error, numpy TokenError. Every such call goes through `attempt`, and its caller raises an error of `gpate.errors`, to
-which the library's own is not chained: that one may quote a private value.
+Parsers may raise almost anything on malformed input: Pillow raises TypeError, pyarrow KeyError, zipfile zlib.error, numpy
+TokenError. Every such call goes through `attempt`, and its caller raises an error of `gpate.errors` without chaining the
+library's error, which may quote a private value.
 
     >>> import json
     >>> attempt(lambda: json.loads("[1, 2]")), attempt(lambda: json.loads("[1, 2"))
@@ -33,22 +33,22 @@ _MOST_REPEATED = 100
 
 
 def attempt(read: Callable[[], T]) -> T | None:
-    """What `read` gives, or None if a library could not make sense of its input. Errors of gpate pass."""
+    """The result of `read`, or None if a library failed on its input. Errors of gpate propagate."""
     try:
         return read()
     except GpateError:
         raise
-    except Exception:  # noqa: BLE001 - no list is complete: some libraries' errors are children of Exception itself
+    except Exception:  # noqa: BLE001 - no list is complete: some libraries raise direct subclasses of Exception
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a source may unpack to.
+    """Limits on the unpacked size of a source.
 
     Attributes:
-        image_pixels: of one picture.
-        total_bytes: of all pictures, arrays or cells together, unpacked.
+        image_pixels: of one image.
+        total_bytes: of all images, arrays or cells together, unpacked.
         line_bytes: of one line of a text file.
         columns: of a table in a text file.
         ratio: of an archive's content to its own size, once the content is more than 256 MiB.
@@ -69,22 +69,22 @@ class Limits:
 
     @property
     def image_bytes(self) -> int:
-        """Of one picture's file: more than any format needs for its pixels."""
+        """Of one image file: more than any format needs for its pixels."""
         return 8 * self.image_pixels + 2**20
 
     def check_total(self, count: int) -> None:
-        """Raises DataTooLarge if this many bytes are too many."""
+        """Raise DataTooLarge if `count` bytes are too many."""
         if count > self.total_bytes:
             raise DataTooLarge(
                 f"The source would unpack to more than {self.total_bytes} bytes. Fix: raise Limits(total_bytes=...) if "
-                "it is meant to be that large and there is memory for it."
+                "that size is expected and fits into memory."
             )
 
     def check_archive(self, path: Path) -> list[str] | None:
-        """The names in a zip file; None if it is none.
+        """The names in a zip file; None if it is not one.
 
         Raises:
-            DataTooLarge: what its directory states is more than the limits, in all or for its size.
+            DataTooLarge: its directory states more bytes than the limits allow, in total or for its size.
         """
 
         def sizes() -> list[tuple[str, int]]:
@@ -103,11 +103,11 @@ class Limits:
         return [name for name, _ in stated]
 
     def check_text(self, path: Path, *, walked: bool = False) -> None:
-        """Raises DataTooLarge for a text file, packed with gzip or not, that is too large, or has a line that is.
+        """Raise DataTooLarge for a text file, compressed with gzip or not, that is too large, or has a line that is.
 
         Args:
             path: the file.
-            walked: it is read piece by piece, so it may be as large as it likes; its lines may not.
+            walked: it is read in shards, so its size is not limited; its lines are.
         """
         packed, total = path.suffix == ".gz", 0
         self._check_names(path)
@@ -116,7 +116,7 @@ class Limits:
                 self.check_total(path.stat().st_size)
             if path.stat().st_size <= self.line_bytes:
                 return
-        since = 0  # the last end of a line; those within a chunk are nearer to each other than any limit
+        since = 0  # bytes since the last end of a line
         with gzip.open(path) if packed else path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 total += len(chunk)
@@ -125,28 +125,28 @@ class Limits:
                 since = len(chunk) - chunk.rfind(b"\n") if b"\n" in chunk else since + len(chunk)
                 if since > self.line_bytes:
                     raise DataTooLarge(
-                        f"{path} has a line of more than {self.line_bytes} bytes. Fix: check that its lines end, or raise "
+                        f"{path} has a line of more than {self.line_bytes} bytes. Fix: check its line ends, or raise "
                         "Limits(line_bytes=...)."
                     )
 
     def _check_names(self, path: Path) -> None:
-        """What pandas takes seconds for: a few kilobytes of commas, or of the same name again and again."""
-        names = attempt(lambda: _first_line(path)) or []  # a file that is none will be refused by its reader
+        """Refuse headers that pandas takes seconds for: kilobytes of commas, or of one repeated name."""
+        names = attempt(lambda: _first_line(path)) or []  # an invalid file is refused by its reader
         if len(names) > self.columns:
             raise DataTooLarge(
-                f"The first line of {path} has more names, or longer ones, than Limits(columns=...) allows. Fix: see that it "
-                "ends, and holds the names of the columns."
+                f"The first line of {path} has more or longer names than Limits(columns=...) allows. Fix: check that it "
+                "ends, and contains the column names."
             )
         named = [name for name in names if name]
         if len(named) - len(set(named)) > _MOST_REPEATED:
-            raise DataUnreadable(f"Many columns of {path} have the same name. Fix: give each column its own.")
+            raise DataUnreadable(f"Many columns of {path} have the same name. Fix: give each column its own name.")
 
     def open_parquet(self, path: Path, *, walked: bool = False) -> Any:
-        """A `pyarrow.parquet.ParquetFile`; None if it is none.
+        """Open a `pyarrow.parquet.ParquetFile`; None if it is not one.
 
         Args:
             path: the file.
-            walked: it is read piece by piece, with little held beside, so it may be as large as it likes.
+            walked: it is read in shards with small buffers, so its size is not limited.
 
         Raises:
             DataTooLarge: it states more rows, or more bytes, than the limits allow.
@@ -164,7 +164,7 @@ class Limits:
 
 
 def _first_line(path: Path) -> list[str]:
-    """The names of a table's columns; of a line that is too long for names, the empty text a million times."""
+    """The column names of a table; for a line that is too long, a million empty strings."""
     with (
         gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
         io.TextIOWrapper(file, "utf-8", errors="replace", newline="") as text,  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def _first_line(path: Path) -> list[str]:
 
 
 def _parquet_bytes(facts: Any) -> int:
-    """What the footer states, unpacked: at least eight bytes a value, because that is what it becomes in memory."""
+    """Unpacked size stated by the footer: at least eight bytes per value, its size in memory."""
     groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
     rows = sum(group.num_rows for group in groups)
     if facts.num_rows < 0 or rows != facts.num_rows or any(group.num_rows < 0 for group in groups):
@@ -185,7 +185,7 @@ def _parquet_bytes(facts: Any) -> int:
 
 
 def plain_files(files: Iterable[Path], root: Path) -> list[Path]:
-    """The files, if all of them lie in a folder: links that lead out of it are refused, whatever they lead to.
+    """The files, if all of them are in a folder: links that lead out of it are refused.
 
     Raises:
         DataNotFound: one of them is not a file, or not in the folder.
@@ -197,23 +197,23 @@ def plain_files(files: Iterable[Path], root: Path) -> list[Path]:
 
     if not attempt(inside):
         raise DataNotFound(
-            f"A file of {root} is not there, or not in that folder but behind a link. Fix: copy the files into the folder, "
+            f"A file of {root} does not exist, or is a link out of that folder. Fix: copy the files into the folder, "
             "and name them relative to it."
         )
     return kept
 
 
 def read_image_file(path: Path, limits: Limits) -> bytes:
-    """The bytes of one picture's file."""
+    """The bytes of one image file."""
 
     def read() -> bytes:
         with path.open("rb") as file:
             return file.read(limits.image_bytes + 1)
 
     if (data := attempt(read)) is None:
-        raise DataUnreadable("An image's file cannot be read. Fix: see that whoever runs this may read all of them.")
+        raise DataUnreadable("An image file cannot be read. Fix: check the read permissions of all image files.")
     if len(data) > limits.image_bytes:
         raise DataTooLarge(
-            "A file of an image is far larger than its pixels can be. Fix: save it anew, or raise Limits(image_pixels=...)."
+            "An image file is far larger than its pixels. Fix: save it again, or raise Limits(image_pixels=...)."
         )
     return data

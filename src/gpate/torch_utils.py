@@ -1,4 +1,4 @@
-"""What every part that computes with torch shares: devices, CUDA graphs, Triton, and optimiser state without pickle."""
+"""Utilities for torch: devices, CUDA graphs, Triton, and optimiser state without pickle."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import Tensor
 from gpate.errors import InvalidValue
 
 _WARM_UP = 3
-"""Calls before the recording: libraries choose their kernels in the first ones, and memory is laid out."""
+"""Calls before the recording, in which libraries choose their kernels and memory is allocated."""
 
 
 class Recorded:
-    """A function that is called; on a GPU, after a few calls, repeated from a recording.
+    """A function that is recorded as a CUDA graph after a few calls and replayed; elsewhere it is called.
 
-    It takes and gives nothing: it reads and writes tensors that stay where they are. What it decides in Python is decided once,
-    when it is recorded. Gradients that it makes are overwritten by the next call, and not added up, if it begins by setting them
+    It has no arguments and no result: it reads and writes tensors that stay in place. Python control flow is executed once,
+    when it is recorded. Gradients are overwritten by the next call, not accumulated, if the function starts by setting them
     to None.
 
-    A recording keeps the memory of all that it computes on the way. As a context manager it gives it back in the end, so that
-    one recording after the other takes no more than one; what should stay must not be held by the function's results.
+    A recording keeps the memory of all intermediate results. As a context manager it frees it at the end; tensors that
+    are needed afterwards must not be results of the function.
 
     Args:
-        function: what to do.
-        device: where it computes. Anywhere but on torch's current GPU it is simply called: others record on the wrong one.
-        generators: those on the device that it draws from. Each call draws what comes next, recorded or not.
+        function: the function.
+        device: where it computes. It is recorded only on torch's current GPU.
+        generators: random generators on the device that it uses. Each call continues their streams, recorded or not.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Recorded:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        """Once more."""
+        """Call or replay the function."""
         self._calls += 1
         if not self._recordable:
             self._function()
         elif self._calls <= _WARM_UP:
-            self._beside()
+            self._on_side_stream()
         else:
             if self._graph is None:
                 self._graph = torch.cuda.CUDAGraph()
                 for generator in self._generators:
                     self._graph.register_generator_state(generator)
-                with torch.cuda.graph(self._graph):  # records, and does nothing yet
+                with torch.cuda.graph(self._graph):  # records without executing
                     self._function()
             self._graph.replay()
 
@@ -70,8 +70,8 @@ class Recorded:
             self._graph = None
             torch.cuda.empty_cache()
 
-    def _beside(self) -> None:
-        """A plain call, on a stream of its own as the recording will be: autograd remembers on which stream a gradient is due."""
+    def _on_side_stream(self) -> None:
+        """A plain call on a side stream, as for the recording: autograd remembers the stream of a gradient."""
         if self._side is None:
             self._side = torch.cuda.Stream(self._device)
         main, side = torch.cuda.current_stream(self._device), self._side
@@ -83,26 +83,26 @@ class Recorded:
 
 @cache
 def has_triton() -> bool:
-    """Whether kernels of our own can be compiled for a GPU."""
+    """Whether Triton kernels can be compiled."""
     return importlib.util.find_spec("triton") is not None
 
 
 def chosen_device(name: str) -> torch.device:
-    """`auto` takes a GPU if there is one."""
+    """The device of a name; `auto` is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cpu" and (name not in ("cuda", *_cards()) or not _cards()):
-        found = f"the GPUs here are {', '.join(_cards())}" if _cards() else "torch finds no GPU here"
+    if name != "cpu" and (name not in ("cuda", *_gpus()) or not _gpus()):
+        found = f"available GPUs: {', '.join(_gpus())}" if _gpus() else "torch finds no GPU here"
         raise InvalidValue("device", name, f"auto, cpu or cuda ({found})")
     return torch.device(name)
 
 
-def _cards() -> list[str]:
+def _gpus() -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
-    """What it remembers of each parameter: `prefix.<parameter>.<name>`."""
+    """State of each parameter, by name: `prefix.<parameter>.<name>`."""
     remembered = optimiser.state_dict()["state"]
     return {
         f"{prefix}.{index}.{name}": torch.as_tensor(value)
@@ -112,7 +112,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer, prefix: str) -> dict[str, 
 
 
 def load_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor], prefix: str) -> None:
-    """The inverse of `optimiser_state`; other tensors are left alone."""
+    """The inverse of `optimiser_state`; other tensors are ignored."""
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
         if name.startswith(prefix + "."):

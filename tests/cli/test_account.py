@@ -85,7 +85,7 @@ def test_a_ledger_is_checked_and_added_up(tmp_path: Path) -> None:
     assert answer["events"] == {"Laplace": 1, "GNMax": 500}
     assert 0 < answer["epsilon_spent"] < 1
     assert answer["sealed"] is True
-    assert "the chain holds" in gpate("account", "ledger", str(path)).stdout
+    assert "hash chain is intact" in gpate("account", "ledger", str(path)).stdout
     path.write_text(path.read_text().replace("500", "400"))
     run = gpate("account", "ledger", str(path))
     assert run.returncode == 2

@@ -53,8 +53,8 @@ def test_a_draft_has_names_and_types_and_nothing_else(
 ) -> None:
     assert gpate("schema", "init", data) == 0
     text = capsys.readouterr().out
-    assert "would leak" in text
-    assert "taken to be public" in text
+    assert "would reveal records" in text
+    assert "assumed to be public" in text
     assert "age: {type: integer, bounds: 'TODO: fill in', missing: false}" in text
     assert "fare: {type: numeric, bounds: 'TODO: fill in', missing: false}" in text
     assert "job: {type: categorical, categories: 'TODO: fill in', missing: false}" in text
@@ -86,7 +86,7 @@ def test_bounds_and_categories_can_be_released(
     assert [entry.purpose for entry in contents.entries] == ["bounds", "categories"]
     schema.write_text(text.replace("'TODO: fill in'", "[2000-01-01, 2030-01-01]").replace("unit: second", "unit: day"))
     assert gpate("schema", "check", schema) == 0
-    assert "A valid schema" in capsys.readouterr().out
+    assert "Valid schema" in capsys.readouterr().out
     loaded = Schema.load(schema)
     assert isinstance(loaded, TableSchema)
     assert loaded.cost == Cost(epsilon=2.0, delta=1e-6)
@@ -120,7 +120,7 @@ def test_what_a_schema_cost_is_part_of_the_promise(tmp_path: Path, capsys: pytes
     assert gpate("verify", run / "release", "--for-release") == 0
     assert "epsilon = 1.25" in capsys.readouterr().out
     claim = next(check for check in verify(run / "release").checks if check.name == "claim")
-    assert "what the schema cost is added" in claim.detail
+    assert "the cost of the schema is included" in claim.detail
     assert gpate("report", run, "--release", "-o", tmp_path / "page.html") == 0
     assert "1.25" in (tmp_path / "page.html").read_text()
     assert read_ledger(run / "release" / "ledger.jsonl").header.budget.epsilon == 1.0
@@ -193,10 +193,10 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([tmp_path / "empty.csv"], "column names"),
         ([tmp_path / "old"], "kind: image"),
         ([headless], "seems to be a record"),
-        ([semicolons], "other signs than commas"),
+        ([semicolons], "does not seem to have commas"),
         ([twice], "the same name"),
         ([good, "-o", tmp_path / "old"], "a new file"),
-        ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "folder that is there"),
+        ([good, "-o", tmp_path / "nowhere" / "s.yaml"], "existing folder"),
         ([good, "--schema-epsilon", "1"], "given together"),
         ([good, "--ledger", tmp_path / "l"], "given together"),
         ([good, *private, tmp_path / "old"], "a new file"),

@@ -105,7 +105,7 @@ def test_what_a_stopped_sample_would_have_replaced_is_as_it_was(releases: Path, 
     sample = ("sample", releases / "images", "-n", MANY, "-o", "each", "--force")
     code, screen = at_a_terminal(*sample, folder=tmp_path, until=r"[1-9]\d+/1000000000")
     assert code == 130
-    assert last_line(screen) == "Stopped: each is as it was. Run the same command again."
+    assert last_line(screen) == "Stopped: each is unchanged. Run the same command again."
     assert os.listdir(tmp_path) == ["each"]
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*.png")) == before
 
@@ -144,7 +144,7 @@ def test_a_fit_that_is_stopped_at_once_says_how_to_go_on(releases: Path, tmp_pat
     fit = ("fit", releases / "people.csv", "--schema", "schema.yaml", *settings)
     code, screen = at_a_terminal(*fit, folder=tmp_path, until="iteration 1|Ctrl-C again", times=2)
     assert code == 130
-    assert "`gpate fit --resume run` goes on" in last_line(screen)
+    assert "`gpate fit --resume run` continues" in last_line(screen)
     assert gpate("fit", "--resume", tmp_path / "run", "--quiet") == 0
 
 
@@ -158,7 +158,7 @@ def test_what_a_stopped_draft_has_spent_is_said(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert f"what {ledger} says was spent stays spent" in err
+    assert f"the epsilon recorded in {ledger} stays spent" in err
     assert "another --ledger" in err
     assert not (tmp_path / "s.yaml").exists()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, blocks, run_blocks
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, INTERRUPTED, USAGE
+from tests.docs.blocks import ROOT, blocks, commands, run_blocks
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUN = [page for page in PAGES if any(why is None and kind != "text" for kind, _, why in blocks(page.read_text()))]
@@ -25,12 +27,24 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
     skipped = [(page.name, why) for page in PAGES for _, _, why in blocks(page.read_text()) if why]
     run = sum(why is None and kind != "text" for page in PAGES for kind, _, why in blocks(page.read_text()))
-    told = "\n".join(f"  {name}: {why}" for name, why in skipped)
-    warnings.warn(f"{run} blocks of docs/ are run, {len(skipped)} are not:\n{told}", stacklevel=1)
+    listed = "\n".join(f"  {name}: {why}" for name, why in skipped)
+    warnings.warn(f"{run} blocks of docs/ are run, {len(skipped)} are not:\n{listed}", stacklevel=1)
     assert all(len(why.split()) > 2 for _, why in skipped)
     assert {"how-to-tables.md", "how-to-images.md"} <= {page.name for page in RUN}
     assert len(skipped) < run / 2
     assert not any(name == "how-to-tables.md" for name, _ in skipped)
+
+
+def test_the_figure_in_the_text_is_what_the_command_prints(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    command = next(c for _, body, _ in blocks(text) for c in commands(body) if "gnmax" in c)
+    assert "0.74158" in run_blocks([("", shlex.join(command))], tmp_path)
+    assert "0.7416" in text
+
+
+def test_the_exit_codes_in_the_text_are_those_of_the_commands() -> None:
+    listed = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "commands.md").read_text(), flags=re.MULTILINE)
+    assert [int(code) for code in listed] == [HOLDS, DOES_NOT_HOLD, USAGE, INTERRUPTED]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -52,7 +52,7 @@ def test_a_combination_weighs_squares() -> None:
 
 @pytest.mark.parametrize("weights", [[0.6, 0.6], [1.0], [1.0, 0.0], [-0.5, 0.5]])
 def test_weights_that_would_break_the_bound_are_refused(weights: list[float]) -> None:
-    with pytest.raises(InvalidValue, match="at most 1 together"):
+    with pytest.raises(InvalidValue, match="with sum at most 1"):
         Combined([Unit(2), Unit(2)], weights=weights)
 
 

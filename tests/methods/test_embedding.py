@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpate.records.chunks import Tensors
 
 from gpate.accounting import Budget, Receipt
 from gpate.accounting.gaussian import mu_for
@@ -28,7 +29,6 @@ from gpate.methods.embedding.method import (
     target_for,
     train_by_embedding,
 )
-from gpate.records.chunks import Tensors
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Progress
 from gpate.streams import Streams

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpate.run.journal import Journal, Noisy, mu_left
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -28,7 +29,6 @@ from gpate.methods.adversarial_training import Interrupted
 from gpate.methods.marginals.method import ALIKE_COMPONENTS, RARE_PARTS, Marginals, train_by_marginals
 from gpate.methods.marginals.table_view import Scale, divided
 from gpate.run.folder import RunFolder
-from gpate.run.journal import Journal, Noisy, mu_left
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams

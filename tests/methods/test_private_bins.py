@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpate.run.journal import Journal, Noisy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -27,7 +28,6 @@ from gpate.methods.adversarial_training import Interrupted
 from gpate.methods.marginals.method import Marginals
 from gpate.methods.marginals.private_bins import ROUNDS, find_bins, to_ask
 from gpate.run.folder import RunFolder
-from gpate.run.journal import Journal, Noisy
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from tests.methods.test_marginals import spent, train

@@ -140,7 +140,7 @@ def test_a_folder_with_anything_else_is_refused(tmp_path: Path) -> None:
         folder = tmp_path / str(i)
         folder.mkdir()
         (folder / stranger).touch()
-        with pytest.raises(ReleaseRefused, match="does not belong"):
+        with pytest.raises(ReleaseRefused, match="do not belong"):
             _write(folder)
     (tmp_path / "elsewhere").touch()
     (tmp_path / "link").mkdir()
@@ -208,7 +208,7 @@ def test_an_infinite_epsilon_is_plain_json_and_comes_back(tmp_path: Path) -> Non
     data = json.loads((tmp_path / "r" / "certificate.json").read_text(), parse_constant=pytest.fail)
     assert data["epsilon"] == "inf"
     assert Certificate.from_json(data) == certificate
-    assert "No privacy is promised" in certificate.statement()
+    assert "There is no privacy guarantee" in certificate.statement()
     assert verify(tmp_path / "r").passed
 
 
@@ -222,7 +222,7 @@ def small_disk() -> Iterator[None]:
 
 
 def test_a_full_disk_leaves_no_release(tmp_path: Path, small_disk: None) -> None:
-    with pytest.raises(ReleaseWriteFailed, match=r"generator\.safetensors could not be written .*make room"):
+    with pytest.raises(ReleaseWriteFailed, match=r"generator\.safetensors could not be written .*free disk space"):
         make_release(tmp_path / "r")
     assert os.listdir(tmp_path / "r") == ["ledger.jsonl"]
 
@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_no_release(tmp_path: Path, small_disk: None) -> None
 
 def test_the_statement_says_how_much_for_whom_and_what_not(table: Release) -> None:
     words = table.certificate.statement()
-    for part in ("epsilon = 1 ", "delta = 1e-05", "one record", "e^1 = 2.72", "Not promised", "several records"):
+    for part in ("epsilon = 1 ", "delta = 1e-05", "one record", "e^1 = 2.72", "Not covered", "several records"):
         assert part in words
     assert "NOT FOR RELEASE" not in words
 
@@ -489,7 +489,7 @@ def test_nothing_is_overwritten_unless_asked(table: Release, images: Release, tm
     mine = tmp_path / "thesis"
     mine.mkdir()
     (mine / "chapter.tex").touch()
-    with pytest.raises(OutputExists, match="not something that gpate wrote"):
+    with pytest.raises(OutputExists, match="was not written by gpate"):
         _save(images, mine, force=True)
     assert (mine / "chapter.tex").exists()
     folder = _save(images, tmp_path / "pictures", 30)
@@ -506,7 +506,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(
     if name == "folder":
         monkeypatch.setattr("PIL.Image.Image.save", _no_room)
     release = table if name in ("a.csv", "a.parquet") else images
-    with pytest.raises(OutputFailed, match="what was begun is removed"):
+    with pytest.raises(OutputFailed, match="partial output is removed"):
         _save(release, tmp_path / name, 500)
     assert not os.listdir(tmp_path)
 

@@ -310,7 +310,7 @@ NUMBER = {"type": "numeric", "bounds": [0, 1]}
         (NUMBER, pd.Series([10**400, 1], dtype=object), "declared numeric"),
         (NUMBER, [0.5, None], "does not allow"),
         (NUMBER, [None, None], "does not allow"),
-        ({**NUMBER, "missing": True}, [np.nan, np.nan], "no value at all"),
+        ({**NUMBER, "missing": True}, [np.nan, np.nan], "has no values"),
         ({"type": "categorical", "categories": ["a"]}, ["a", SECRET], "not among its categories"),
         ({"type": "categorical", "categories": ["a"]}, [1, 2], "declared categorical"),
         ({"type": "categorical", "categories": ["a"]}, pd.Series(["a", 5], dtype=object), "declared categorical"),

@@ -1,4 +1,4 @@
-"""Events, ledger, accountants, calibration. No tensors and no data: only what was released and what it cost."""
+"""Privacy accounting: events, ledger, accountants, calibration. No tensors and no data."""
 
 from gpate.accounting.accountants import ACCOUNTANTS, Accountant, Tally, accountant_for, accountant_named, tally
 from gpate.accounting.budget import Budget

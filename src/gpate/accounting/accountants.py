@@ -1,8 +1,8 @@
-"""From events to (epsilon, delta): a tally of what was spent, and accountants that read it.
+"""Accountants: from events to (epsilon, delta).
 
-An accountant turns a tally into a privacy profile, the smallest delta for each epsilon. The slack of exact noise
-against the continuous Gaussian (`gpate.accounting.discrete`), and the probability that a mechanism fails (`Event`), are
-added here, for all of them.
+An accountant turns a tally of events into a privacy profile, the smallest delta for each epsilon. The slack of exact noise
+relative to the continuous Gaussian (`gpate.accounting.discrete`), and the failure probability of a mechanism (`Event`), are
+added here, for all accountants.
 
     >>> from gpate.accounting import GNMax
     >>> spent = [GNMax(sigma=1000.0, bins=10, count=20_000)]
@@ -27,20 +27,20 @@ from gpate.accounting.search import lowest_point, smallest
 from gpate.errors import InvalidValue, NotComputable, require_count, require_probability
 
 Tally = dict[Event, int]
-"""How often each event was executed. The only place where counts are multiplied is what reads this."""
+"""Number of executions of each event. Counts are multiplied only by the accountants."""
 
 Profile = Callable[[float], float]
-"""Epsilon -> the smallest delta."""
+"""Privacy profile: from epsilon to the smallest delta."""
 
 _MAX_LOSSES = 200_000
 
 
 def tally(events: Iterable[Event] | Mapping[Event, int]) -> Tally:
-    """Counts executions of each distinct event; a tally comes out as it went in."""
+    """Count the executions of each distinct event; a tally is returned as it is."""
     if isinstance(events, Mapping):
         repeated = [(event, require_count("count", repeats)) for event, repeats in events.items()]
     else:
-        objects: dict[int, tuple[Event, int]] = {}  # a million references to one event are hashed once
+        objects: dict[int, tuple[Event, int]] = {}  # hash a repeated reference once
         for event in events:
             objects[id(event)] = (event, objects.get(id(event), (event, 0))[1] + 1)
         repeated = list(objects.values())
@@ -52,7 +52,7 @@ def tally(events: Iterable[Event] | Mapping[Event, int]) -> Tally:
 
 
 class Accountant(ABC):
-    """Turns a tally into a guarantee for neighbours that differ in one record, added or removed."""
+    """Base of accountants: the guarantee of a tally for neighbours that differ in one record, added or removed."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -63,10 +63,10 @@ class Accountant(ABC):
 
     @abstractmethod
     def profile(self, spent: Tally) -> Profile:
-        """The privacy profile of everything in `spent`, before slack and failures. All events are covered ones."""
+        """The privacy profile of `spent` before slack and failures. All events are covered."""
 
     def full_profile(self, events: Iterable[Event] | Tally) -> Profile:
-        """The privacy profile of everything that was really drawn."""
+        """The privacy profile with slack and failures."""
         spent = tally(events)
         if any(isinstance(event, NonPrivate) for event in spent):
             return lambda epsilon: 1.0
@@ -97,8 +97,8 @@ class Accountant(ABC):
 def _with_slack(bare: Profile, slack: float) -> Profile:
     """The profile when the noise drawn is within `slack`, in total variation, of the noise accounted for.
 
-    Delta at epsilon grows by (1 + e^epsilon) slack (`gpate.accounting.discrete`). What holds at a smaller epsilon holds at
-    a larger one, so beyond the point where that growth takes over, the point's own delta stands.
+    Delta at epsilon grows by (1 + e^epsilon) slack (`gpate.accounting.discrete`). A guarantee at a smaller epsilon holds at
+    a larger one, so beyond the minimum of that sum its minimal delta is used.
     """
 
     def at(epsilon: float) -> float:
@@ -116,7 +116,7 @@ def _with_slack(bare: Profile, slack: float) -> Profile:
 
 
 class GaussianAccountant(Accountant):
-    """Exact for unsampled Gaussians; beside them pure-DP releases, each as the worst that pure DP allows."""
+    """Exact for unsampled Gaussian events; pure-DP events are bounded by randomised response."""
 
     name, title = "gaussian", "exact Gaussian"
 
@@ -125,10 +125,10 @@ class GaussianAccountant(Accountant):
         return event.mu is not None or event.pure_epsilon is not None
 
     def profile(self, spent: Tally) -> Profile:
-        """The Gaussian profile at the composed mu, mixed over the losses of pure releases."""
+        """The Gaussian profile at the composed mu, mixed over the losses of pure-DP events."""
         mu = math.sqrt(math.fsum(count * event.mu**2 for event, count in spent.items() if event.mu is not None))
         pure = [(event.pure_epsilon, count) for event, count in spent.items() if event.pure_epsilon is not None]
-        if math.prod(count + 1 for _, count in pure) > _MAX_LOSSES:  # together they are pure DP with the sum
+        if math.prod(count + 1 for _, count in pure) > _MAX_LOSSES:  # pure DP composes to the sum
             pure = [(math.fsum(count * e for e, count in pure), 1)]
         losses, probabilities = gaussian.pure_losses(pure)
         return lambda epsilon: float(probabilities @ gaussian.delta_for(mu, epsilon - losses))
@@ -141,7 +141,7 @@ class RDPAccountant(Accountant):
     log_delta: ClassVar[Callable[..., float]] = staticmethod(rdp.log_delta_tight)
 
     def covers(self, event: Event) -> bool:
-        """Everything that has a Renyi curve."""
+        """Events with a known Renyi curve."""
         return not isinstance(event, NonPrivate)
 
     def profile(self, spent: Tally) -> Profile:
@@ -152,7 +152,7 @@ class RDPAccountant(Accountant):
         finite = np.isfinite(total)
         curve, orders = total[finite], rdp.ORDERS[finite]
         if not len(orders):
-            raise NotComputable("No Renyi order is finite for these events together.")
+            raise NotComputable("The Renyi divergence of these events is infinite at every order.")
         if not curve.any():
             return lambda epsilon: 0.0
         return lambda epsilon: math.exp(min(0.0, type(self).log_delta(curve, orders, epsilon)))
@@ -183,25 +183,25 @@ class PLDAccountant(Accountant):
 
 
 _MOST_COMPOSED, _LEAST_NOISE = 10**7, 0.05
-"""Work and memory of a loss distribution grow with the number of executions and with 1 / noise^2. No run that was meant to be
-private is beyond these, and a ledger from a stranger must not keep its reader busy for hours."""
+"""Limits of loss distributions, whose work and memory grow with the number of executions and with 1 / noise^2. No private run
+exceeds them, and verifying an untrusted ledger must not take hours."""
 
 
 @lru_cache(maxsize=4)
 def _composed(spent: tuple[tuple[Event, int], ...]) -> Any:
-    """Seconds of work for sampled events, and asked for again when a run ends: by its display, its release and its reader."""
+    """Composed loss distribution of a tally; cached, since it takes seconds and is needed several times per run."""
     return reduce(lambda a, b: a.compose(b), (_loss_distribution(event, count) for event, count in spent))
 
 
 def _loss_distribution(event: Event, count: int) -> Any:
-    """Losses of `count` executions. Equal Gaussians become one; others are composed by convolution."""
+    """Loss distribution of `count` executions. Equal Gaussians become one; others are composed by convolution."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if event.mu is not None:
         return pld.from_gaussian_mechanism(1.0 / (event.mu * math.sqrt(count)))
     if count > _MOST_COMPOSED or (isinstance(event, PoissonSampledGaussian) and event.noise_multiplier < _LEAST_NOISE):
         raise NotComputable(
-            f"{event} is beyond what is composed: at most {_MOST_COMPOSED:,} executions, each with a noise multiplier of at least "
+            f"{event} exceeds the limits: at most {_MOST_COMPOSED:,} executions, each with a noise multiplier of at least "
             f"{_LEAST_NOISE:g}."
         )
     if isinstance(event, PoissonSampledGaussian):
@@ -222,16 +222,16 @@ ACCOUNTANTS: dict[str, Accountant] = {
 
 
 def accountant_named(name: str) -> Accountant:
-    """The accountant of that name."""
+    """Look up an accountant by name."""
     if name not in ACCOUNTANTS:
         raise InvalidValue("accountant", name, f"one of {', '.join(['auto', *ACCOUNTANTS])}")
     return ACCOUNTANTS[name]
 
 
 def accountant_for(events: Iterable[Event] | Tally) -> Accountant:
-    """The first of exact Gaussian, PLD and RDP that covers all of these.
+    """The first of exact Gaussian, PLD and RDP that covers all of these events.
 
-    Gaussians are composed exactly by the first; pure-DP releases beside them are taken as the worst that pure DP allows.
+    The first composes Gaussians exactly and bounds pure-DP events by randomised response.
 
     Raises:
         NotComputable: sampled events need the package dp-accounting, and it is not installed.

@@ -29,14 +29,14 @@ def calibrate(
     start: float = 1.0,
     tolerance: float = 1e-9,
 ) -> list[Event]:
-    """The plan with the least noise that keeps within the budget.
+    """The plan with the smallest noise that fits the budget.
 
     Args:
-        plan: events with their counts; their noise scales say only how they stand to each other.
-        budget: what all of them together may spend.
-        after: what was spent of it before; not scaled.
-        start: where the search for the factor begins; near the answer it is shorter.
-        tolerance: relative, on the noise. What is returned fits the budget; a noise smaller by this much does not.
+        plan: events with their counts; only the ratios of their noise scales matter.
+        budget: for all of them together.
+        after: events that were charged before; not scaled.
+        start: initial value of the search for the factor.
+        tolerance: relative, on the noise. The result fits the budget; noise smaller by this factor does not.
     """
     if not any(event.count and event.scales for event in plan):
         raise InvalidValue("plan", [str(event) for event in plan], "at least one event with noise and a count > 0")

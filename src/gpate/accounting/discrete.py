@@ -1,4 +1,4 @@
-r"""How far the exact discrete Gaussian is from the Gaussian that the accountant assumes.
+r"""Distance of the exact discrete Gaussian from the continuous Gaussian that the accountant assumes.
 
 Let s be the noise's standard deviation in grid steps, p the discrete Gaussian on the integers, p(x) ~ exp(-x^2 / 2
 s^2), and q the law of a continuous N(0, s^2) rounded to the nearest integer.
@@ -49,7 +49,7 @@ _CUBIC = _KERNEL_SUP * (_phi(0.0) + 4 * _phi(math.sqrt(3.0)))
 
 
 def gaussian_slack(steps: float) -> float:
-    """Bound on the total variation distance, per draw, for noise of `steps` grid steps (the theorem above)."""
+    """Bound on the total variation distance per draw, for noise of `steps` grid steps (the theorem above)."""
     if not steps >= 1.0:
         raise InvalidValue("sigma / grid", steps, ">= 1", "Use a finer grid.")
     r = math.exp(-2 * math.pi**2 * steps * steps)

@@ -1,10 +1,10 @@
-"""Events: what was released, in the terms that accounting needs, and nothing more.
+"""Events: descriptions of releases with exactly what accounting needs.
 
-An event is frozen and holds public numbers only. It describes one execution of a mechanism and `count` says how often
-it ran; nothing in this module multiplies by `count`: that happens in one place, `gpate.accounting.tally`.
+An event is frozen and contains public numbers only. It describes one execution of a mechanism; `count` is the number of
+executions. Nothing in this module multiplies by `count`: that happens in `gpate.accounting.tally`.
 
-Neighbours differ in one record, added or removed. A record belongs to one teacher, and every teacher always casts its
-ballot, so for a vote histogram one vote moves from one bin to another: L2 sensitivity sqrt(2), and 1 for its maximum.
+Neighbours differ in one record, added or removed. A record belongs to one teacher, and every teacher always votes, so in
+a vote histogram one vote moves from one bin to another: L2 sensitivity sqrt(2), and 1 for its maximum.
 
     >>> GNMax(sigma=1000.0, bins=10).mu
     0.0014142135623730952
@@ -25,7 +25,7 @@ from gpate.errors import InvalidValue, LedgerVersion, require_count, require_pos
 
 SQRT2 = math.sqrt(2.0)
 SMOOTH_BITS = 12
-"""A figure with smooth noise is rounded to steps of 2**-SMOOTH_BITS times the most its noise scale can be."""
+"""A value with smooth-sensitivity noise is rounded to steps of 2**-SMOOTH_BITS times its maximal noise scale."""
 
 EVENT_TYPES: dict[str, type[Event]] = {}
 
@@ -34,9 +34,9 @@ EVENT_TYPES: dict[str, type[Event]] = {}
 class Event:
     """Base of all events.
 
-    A subclass says what one execution guarantees: `mu` if it is a Gaussian mechanism, `pure_epsilon` if it is
-    epsilon-DP with delta = 0, and `slack`, the total variation distance between the noise really drawn and the
-    noise that the guarantee speaks of. `failure` is the probability that it does not keep this guarantee at all.
+    A subclass defines the guarantee of one execution: `mu` if it is a Gaussian mechanism, `pure_epsilon` if it is
+    epsilon-DP with delta = 0, and `slack`, the total variation distance between the noise drawn and the noise accounted
+    for. `failure` is the probability that the guarantee does not hold.
 
     **Failures add to delta.** Let P and Q be the laws of a whole run on neighbours, and let each be a mixture: (1 - q) P0
     + q P1 and (1 - q) Q0 + q Q1, with P0 and Q0 (eps, delta)-close and P1, Q1 anything. Then for every set S
@@ -48,12 +48,12 @@ class Event:
 
     count: int = 1
     scales: ClassVar[tuple[str, ...]] = ()
-    """Fields that grow when the noise grows: what calibration turns."""
+    """Fields that scale with the noise, for calibration."""
     any_number: ClassVar[bool] = False
-    """Whether the number of noise values is private, so that `draws` is not a count of them but what `slack` needs."""
+    """Whether the number of noise values is private; `draws` is then only what `slack` needs."""
 
     def __init_subclass__(cls) -> None:
-        if cls.__name__ not in ("GaussianNoise", "SampledNoise"):  # abstract bases: they say nothing of their guarantee
+        if cls.__name__ not in ("GaussianNoise", "SampledNoise"):  # abstract bases
             EVENT_TYPES[cls.__name__] = cls
 
     def __post_init__(self) -> None:
@@ -76,12 +76,12 @@ class Event:
 
     @property
     def failure(self) -> float:
-        """Probability that one execution does not keep its guarantee: it is added to delta."""
+        """Probability that the guarantee of one execution does not hold: it is added to delta."""
         return 0.0
 
     @property
     def draws(self) -> int:
-        """Numbers of noise values in one execution."""
+        """Number of noise values in one execution."""
         return 0
 
     def once(self) -> Self:
@@ -122,7 +122,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
 
 
 def require_grid(grid: float, noise_scale: float) -> float:
-    """Returns `grid` if it is a power of two no coarser than the noise."""
+    """Return `grid` if it is a power of two no coarser than the noise."""
     require_positive("grid", grid)
     if math.frexp(grid)[0] != 0.5:
         raise InvalidValue("grid", grid, "a power of two", "So that sums on it are exact.")
@@ -158,7 +158,7 @@ class GaussianNoise(Event):
         return self.l2_sensitivity / self.sigma
 
     def scaled(self, factor: float) -> Self:
-        """The same event with sigma multiplied by `factor`, on the grid that suits it."""
+        """The same event with sigma multiplied by `factor`, on a grid that fits it."""
         sigma = self.sigma * factor
         return dataclasses.replace(self, sigma=sigma, grid=None if self.grid is None else grid_for(sigma))
 
@@ -232,9 +232,9 @@ class GNMax(GaussianNoise):
 
 @dataclass(frozen=True, kw_only=True)
 class StableHistogram(GaussianNoise):
-    """Which values occur in each of `columns` columns: those whose noisy count exceeds `threshold`, above 1.
+    """Values that occur in each of `columns` columns: those whose noisy count exceeds `threshold`, above 1.
 
-    Values that do not occur get no noise and are never listed, so the list of possible values need not be known; the
+    Values that do not occur get no noise and are never listed, so the possible values need not be known; the
     number of noise values is the number of values that occur, and private.
 
     **Guarantee.** Let D' be D and one record more, which has at most one value in each column. In some columns its value
@@ -280,8 +280,8 @@ class StableHistogram(GaussianNoise):
 class Laplace(Event):
     """Laplace noise of scale b on `dimension` values with L1 sensitivity `sensitivity`: epsilon = sensitivity / b.
 
-    With `grid` it is the discrete Laplace on multiples of `grid`. That one is *not* as private as the continuous
-    one at equal scale: on whole counts its loss is always +epsilon or -epsilon, the worst that pure DP allows. Its
+    With `grid` it is the discrete Laplace on multiples of `grid`, which is *less* private than the continuous
+    one at equal scale: on integer counts its loss is always +epsilon or -epsilon, as for randomised response. Its
     own formulas are used, so it needs no slack.
     """
 
@@ -312,15 +312,15 @@ class Laplace(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNoise(Event):
-    """Gaussian noise on a value that reads a secret sample of the records.
+    """Gaussian noise on a value computed from a secret sample of the records.
 
-    The amplification by sampling holds for whoever does not know what was sampled: that is never released.
+    Amplification by sampling requires that the sample is secret: it is never released.
 
     Attributes:
         noise_multiplier: standard deviation of the noise over the sensitivity.
-        sampling_probability: q, of a record to be read.
-        sensitivity: the most, in L2, by which a record that is read moves the value.
-        dimension: numbers in the value.
+        sampling_probability: q, of a record.
+        sensitivity: L2 sensitivity of the value to a sampled record.
+        dimension: length of the value.
         grid: of exact noise; None for floating-point noise.
     """
 
@@ -347,7 +347,7 @@ class SampledNoise(Event):
         return self.noise_multiplier * self.sensitivity
 
     def scaled(self, factor: float) -> Self:
-        """The same event with its noise multiplied by `factor`, on the grid that suits it."""
+        """The same event with its noise multiplied by `factor`, on a grid that fits it."""
         grid = None if self.grid is None else grid_for(self.sigma * factor)
         return dataclasses.replace(self, noise_multiplier=self.noise_multiplier * factor, grid=grid)
 
@@ -362,7 +362,7 @@ class SampledNoise(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSampledGaussian(SampledNoise):
-    """One step of DP-SGD: each record is in with probability q, noise is `noise_multiplier` times the sensitivity."""
+    """One step of DP-SGD: each record is sampled with probability q, noise is `noise_multiplier` times the sensitivity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,12 +376,12 @@ class OneOfManyGaussian(SampledNoise):
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothGaussian(Event):
-    """Gaussian noise of `sigma` times a beta-smooth sensitivity: how a data-dependent figure is published.
+    """Gaussian noise of `sigma` times a beta-smooth sensitivity, to publish a data-dependent value.
 
     (Papernot et al. 2018, appendix B; `gpate.accounting.rdp` has the divergence.)
 
-    **Slack.** The figure f and its noise scale S sigma are private real numbers, so no grid fits both: the noise z, drawn on
-    multiples of 2^-52, puts f + S sigma z on a lattice that f itself would shift. So the sum is rounded to a public step
+    **Slack.** The value f and its noise scale S sigma are private real numbers, so no grid fits both: the noise z, drawn on
+    multiples of 2^-52, puts f + S sigma z on a lattice that depends on f. So the sum is rounded to a public step
     of at least 2^-12 max(1, S sigma), after which it differs from a rounded continuous Gaussian only where a step's edge lies
     within d = S sigma 2^-53, or within the sum's own rounding error, of it. A Gaussian of scale t is within d of an edge of step h with
     probability at most 2 d (1 / (t sqrt(2 pi)) + 1 / h): for d that is below 2^-39, and for errors of up to 2^-50 of twelve
@@ -408,6 +408,6 @@ class SmoothGaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NonPrivate(Event):
-    """Something left without protection. Epsilon is infinite from here on, whatever else is in the ledger."""
+    """A release without noise: epsilon of the ledger is infinite."""
 
     reason: str

@@ -1,16 +1,16 @@
-r"""The exact privacy profile of Gaussian mechanisms, alone and beside pure-DP releases.
+r"""The exact privacy profile of Gaussian mechanisms, alone and composed with pure-DP releases.
 
 A Gaussian mechanism with sensitivity / sigma = mu is (eps, delta)-DP exactly when (Balle and Wang 2018, theorem 8)
 
     delta >= Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2),
 
 and Gaussian mechanisms compose to one with mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary 3.3); this stays
-true when each mechanism is chosen after seeing the earlier answers, as long as the sum of mu_i^2 keeps under a bound
-fixed beforehand (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023). That bound is what a `Budget` fixes.
+true when each mechanism is chosen after seeing the earlier answers, as long as the sum of mu_i^2 stays below a bound
+fixed in advance (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023), which is the `Budget`.
 
 A release with pure epsilon e is dominated by randomised response, whose privacy loss is +e with probability
-1 / (1 + exp(-e)) and -e otherwise (Kairouz, Oh and Viswanath 2015). Losses add, so beside a Gaussian the profile is a
-mixture of shifted Gaussian profiles: no discretisation, and no package that might not be there.
+1 / (1 + exp(-e)) and -e otherwise (Kairouz, Oh and Viswanath 2015). Losses add, so composed with a Gaussian the profile is a
+mixture of shifted Gaussian profiles, without discretisation.
 
     >>> round(epsilon_for(math.sqrt(20_000) * math.sqrt(2) / 1000, delta=1e-5), 7)
     0.7255218
@@ -49,7 +49,7 @@ def epsilon_for(mu: float, *, delta: float) -> float:
 
 
 def mu_for(epsilon: float, *, delta: float) -> float:
-    """The largest mu for which a Gaussian mechanism is (epsilon, delta)-DP: the whole budget as one number."""
+    """The largest mu for which a Gaussian mechanism is (epsilon, delta)-DP."""
     require_epsilon(epsilon)
     require_probability("delta", delta)
     if math.isinf(epsilon):

@@ -1,16 +1,16 @@
-r"""What guesses about a record prove about epsilon, and what epsilon leaves to them.
+r"""Hypothesis tests of membership: the error rates that epsilon allows, and the lower bound on epsilon that rates prove.
 
-Someone says "it was used" with probability a when it was not (false alarms) and stays silent with probability b when it was
-(misses). Whatever they look at, (epsilon, delta)-DP promises (Kairouz, Oh and Viswanath 2015)
+A test has false positive rate a and false negative rate b. Every test of an (epsilon, delta)-DP release satisfies
+(Kairouz, Oh and Viswanath 2015)
 
     1 - b <= e^epsilon a + delta    and    1 - a <= e^epsilon b + delta,
 
-and mu-Gaussian DP promises Phi^-1(1 - a) - Phi^-1(b) <= mu (Dong, Roth and Su 2022, section 2.3). Read one way this bounds the
-hits, 1 - b, of every attack; read the other way rates that were seen bound epsilon from below. Rates are estimated, and
-their ends are Clopper and Pearson's (1934).
+and every test of a mu-Gaussian DP release Phi^-1(1 - a) - Phi^-1(b) <= mu (Dong, Roth and Su 2022, section 2.3). This bounds
+the true positive rate, 1 - b, of every attack; conversely, observed rates bound epsilon from below. Rates are estimated, with
+Clopper-Pearson bounds (1934).
 
-**One run.** m records were put in or left out, each by a fair coin of its own, and the mechanism ran once. Of r guesses, chosen
-without knowing the coins, at least v are right with probability at most (Steinke, Nasr and Jagielski 2023, theorem 5.2)
+**One run.** m records are included independently with probability 1/2, and the mechanism runs once. Of r guesses, chosen
+without knowing the inclusions, at least v are right with probability at most (Steinke, Nasr and Jagielski 2023, theorem 5.2)
 
     P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i,    B ~ Binomial(r, e^epsilon / (1 + e^epsilon)), i = 1 .. v.
 
@@ -36,11 +36,11 @@ from gpate.errors import require_probability
 Floats = NDArray[np.float64]
 
 _HIGHEST = 64.0
-"""Epsilon beyond which nobody asks."""
+"""Largest epsilon of the search."""
 
 
 def highest_rate(hits: ArrayLike, trials: int, *, risk: float) -> Floats:
-    """Clopper and Pearson's upper bound on a probability; wrong with probability `risk` at most."""
+    """Clopper-Pearson upper bound on a probability; wrong with probability at most `risk`."""
     seen = np.asarray(hits, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         bound = betaincinv(seen + 1, np.maximum(trials - seen, 1e-300), 1 - risk)
@@ -48,14 +48,14 @@ def highest_rate(hits: ArrayLike, trials: int, *, risk: float) -> Floats:
 
 
 def lowest_rate(hits: ArrayLike, trials: int, *, risk: float) -> Floats:
-    """Clopper and Pearson's lower bound: the upper one of the opposite."""
+    """Clopper-Pearson lower bound on a probability."""
     return 1.0 - highest_rate(trials - np.asarray(hits, dtype=np.float64), trials, risk=risk)
 
 
 def most_hits(false_alarms: ArrayLike, *, epsilon: float, delta: float) -> Floats:
-    """The largest rate of hits that any attack on an (epsilon, delta)-DP release has at this rate of false alarms."""
+    """The largest true positive rate of any attack on an (epsilon, delta)-DP release at this false positive rate."""
     a = np.asarray(false_alarms, dtype=np.float64)
-    if epsilon > 700.0:  # e^epsilon is no number any more, and no bound either
+    if epsilon > 700.0:  # e^epsilon overflows, and bounds nothing
         return np.ones(a.shape)
     hits = np.minimum(math.exp(epsilon) * a + delta, 1 - math.exp(-epsilon) * (1 - delta - a))
     return np.asarray(hits.clip(0.0, 1.0))
@@ -67,7 +67,7 @@ def most_hits_gaussian(false_alarms: ArrayLike, *, mu: float) -> Floats:
 
 
 def epsilon_at(false_alarms: ArrayLike, misses: ArrayLike, *, delta: float) -> Floats:
-    """The least epsilon >= 0 at which no (epsilon, delta)-DP mechanism is ruled out by these rates."""
+    """The smallest epsilon >= 0 that is consistent with these error rates."""
     a, b = np.asarray(false_alarms, dtype=np.float64), np.asarray(misses, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.log(np.maximum(1 - b - delta, 0.0)) - np.log(a)
@@ -76,13 +76,13 @@ def epsilon_at(false_alarms: ArrayLike, misses: ArrayLike, *, delta: float) -> F
 
 
 def mu_at(false_alarms: ArrayLike, misses: ArrayLike) -> Floats:
-    """The least mu >= 0 at which no mu-Gaussian mechanism is ruled out by these rates."""
+    """The smallest mu >= 0 that is consistent with these error rates."""
     least = -ndtri(np.asarray(false_alarms)) - ndtri(np.asarray(misses))
     return np.asarray(np.maximum(np.nan_to_num(least, nan=0.0), 0.0))
 
 
 def one_run_p_value(*, targets: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are, at most, under (epsilon, delta)-DP: the theorem above."""
+    """Upper bound on the probability of so many right guesses under (epsilon, delta)-DP: the theorem above."""
     share = 1 / (1 + math.exp(-epsilon))
     enough = float(binom.sf(right - 1, guesses, share))
     if not right:
@@ -92,7 +92,7 @@ def one_run_p_value(*, targets: int, guesses: int, right: int, epsilon: float, d
 
 
 def one_run_bound(*, targets: int, guesses: int, right: int, delta: float, risk: float) -> float:
-    """The epsilon below which everything is refuted; 0 if nothing is. Wrong with probability `risk` at most."""
+    """Lower bound on epsilon; 0 if nothing is refuted. Wrong with probability at most `risk`."""
     require_probability("risk", risk)
 
     def refuted(epsilon: float) -> bool:

@@ -1,17 +1,17 @@
-"""The ledger: what was paid, line by line, on disk before the release it pays for.
+"""The ledger: an append-only, hash-chained log of events, each on disk before its value is released.
 
-One JSON object per line. The first line is the header (version, budget, noise); each further line holds one event and
-what it was for; the last one, once a run is over, is the seal. Every line starts with the SHA-256 of the line before
-it and of its own content, so an edited, moved, inserted or removed line is found. Whole lines cut from the end are
-found by the seal's absence, and by `Receipt`s and certificates that name a head the file no longer has.
+One JSON object per line. The first line is the header (version, budget, noise); each further line contains one event and
+its purpose; the last line of a finished run is the seal. Every line starts with the SHA-256 of the previous line
+and its own content, so an edited, moved, inserted or removed line is detected. Lines removed from the end are
+detected by the missing seal, and by `Receipt`s and certificates that name a head the file no longer has.
 
-**Crash safety.** A line is written with one write, then fsynced, and only then may noise be drawn. After kill -9 at
-any byte the file is a run of whole lines and perhaps a torn one without its newline; the torn one never paid for
-anything, is dropped with a warning, and cut from the file when writing goes on. A crash can thus leave a line whose
+**Crash safety.** A line is written with one write, then fsynced, and only then is noise drawn. After kill -9 at
+any byte the file consists of whole lines and possibly an incomplete one without its newline; nothing was released for that
+one, so it is dropped with a warning, and removed when writing continues. A crash can thus leave a line whose
 release never happened (over-counted), never a release without its line.
 
-The chain is not a signature: who can write the file can write a new one. It protects against accidents and silent
-edits; a certificate that carries the head pins it.
+The chain is not a signature: anyone who can write the file can write a new one. It detects accidents and silent
+edits; a certificate that contains the head identifies the ledger.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _GENESIS = "0" * _HEX
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a ledger was opened for. Resuming with anything else is refused."""
+    """First line of a ledger. Resuming with another header is refused."""
 
     budget: Budget
     noise: str
@@ -59,7 +59,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """Proof that a release was paid for: the line's number and its hash."""
+    """Proof that a release was charged: the line's number and its hash."""
 
     line: int
     chain: str
@@ -67,7 +67,7 @@ class Receipt:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One paid event and what it was for."""
+    """One charged event and its purpose."""
 
     event: Event
     purpose: str
@@ -75,7 +75,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerContents:
-    """A ledger that was read and whose chain holds."""
+    """The content of a ledger with an intact chain."""
 
     header: Header
     entries: tuple[Entry, ...]
@@ -87,7 +87,7 @@ class LedgerContents:
 
     @property
     def tally(self) -> Tally:
-        """How often each event was executed."""
+        """Number of executions of each event."""
         return tally(entry.event for entry in self.entries)
 
     @property
@@ -110,7 +110,7 @@ def _line(chain: str, body: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _parsed(body: bytes) -> Entry | None:
-    """The entry that a line's content stands for, or None for the seal. Most lines of a run have been seen before."""
+    """The entry of a line's content, or None for the seal; cached, since most lines repeat."""
     content = json.loads(body)
     if "seal" in content:
         return None
@@ -118,24 +118,24 @@ def _parsed(body: bytes) -> Entry | None:
 
 
 def read_ledger(path: str | os.PathLike[str], *, head: Receipt | None = None) -> LedgerContents:
-    """Reads a ledger and checks every line of it. Changes nothing on disk.
+    """Read a ledger and check every line. Changes nothing on disk.
 
     Args:
         path: the file.
-        head: what a certificate says the last line is; a ledger cut short no longer has it.
+        head: the last line according to a certificate.
 
     Raises:
-        LedgerCorrupt: a line does not follow from the one before it, or the head is not the expected one.
-        LedgerVersion: the file comes from a newer gpate.
+        LedgerCorrupt: a line does not match the hash of the previous one, or the head is not the expected one.
+        LedgerVersion: the file was written by a newer gpate.
     """
     path = Path(path)
     return parse_ledger(path.read_bytes(), source=str(path), head=head)
 
 
 def never_used(path: str | os.PathLike[str]) -> bool:
-    """Whether a ledger has no entry, and nobody has it open to write one. One that was never written was never used.
+    """Whether a ledger has no entry, and no process has it open for writing; true if it does not exist.
 
-    A torn line paid for nothing, so what counts is whole lines; the first is the header.
+    Only whole lines count, since nothing was released for an incomplete one; the first is the header.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -150,13 +150,13 @@ def never_used(path: str | os.PathLike[str]) -> bool:
 
 
 def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> LedgerContents:
-    """As `read_ledger`, of a file's bytes; `source` names it in errors."""
+    """Like `read_ledger`, from bytes; `source` names them in errors."""
     whole = raw.rfind(b"\n") + 1
     torn = whole < len(raw)
     lines = raw[:whole].splitlines()
     if not lines:
         raise LedgerCorrupt(
-            f"{source} holds no whole line, so nothing was released on it. Fix: remove it and start anew."
+            f"{source} contains no whole line, so nothing was released. Fix: remove it and start again."
         )
     chain, header, sealed = _GENESIS, None, False
     chains: list[str] = []
@@ -169,8 +169,8 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
         chains.append(chain)
         if not line.startswith(_OPENING) or stated != chain.encode() or line[start : start + 2] != b'",' or sealed:
             raise LedgerCorrupt(
-                f"{source}, line {number + 1}: it does not follow from the line before. The file was edited, or lines were removed "
-                "or added. Fix: restore it from the run folder's backup; a release whose ledger does not hold must not be trusted."
+                f"{source}, line {number + 1}: it does not match the hash of the previous line. The file was edited, or lines were "
+                "removed or added. Fix: restore it from a backup; a release with an invalid ledger must not be trusted."
             )
         try:
             if header is None:
@@ -181,13 +181,13 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
                 sealed = True
         except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as problem:
             raise LedgerCorrupt(
-                f"{source}, line {number + 1}: its hash holds but it is not a line that gpate writes."
+                f"{source}, line {number + 1}: its hash matches but it is not in gpate's format."
             ) from problem
     assert header is not None
     last = Receipt(line=len(lines), chain=chain)
     if head is not None and head != last:
         raise LedgerCorrupt(
-            f"{source} ends at line {last.line}, but its certificate says line {head.line} and another hash. "
+            f"{source} ends at line {last.line}, but its certificate names line {head.line} with another hash. "
             "Fix: restore the ledger that belongs to this release."
         )
     return LedgerContents(
@@ -201,7 +201,7 @@ def _header(source: str, content: dict[str, Any]) -> Header:
         raise LedgerCorrupt(f"{source} is not a gpate ledger: its first line has no version.")
     if version > VERSION:
         raise LedgerVersion(
-            f"{source} is a ledger of version {version}; this gpate reads up to {VERSION}. Upgrade gpate."
+            f"{source} is a ledger of version {version}; this gpate reads up to {VERSION}. Fix: upgrade gpate."
         )
     budget = {**content["budget"], "epsilon": float(content["budget"]["epsilon"])}
     return Header(budget=Budget(**budget), noise=str(content["noise"]), neighbours=str(content["neighbours"]))
@@ -210,8 +210,8 @@ def _header(source: str, content: dict[str, Any]) -> Header:
 class Ledger:
     """An append-only ledger, open for writing.
 
-    Make one with `Ledger.create`, go on with `Ledger.open`, or keep it in memory for experiments with
-    `Ledger.in_memory` (which does not survive a crash, so a run on it is not for release).
+    Use `Ledger.create` for a new one, `Ledger.open` to continue, or `Ledger.in_memory` for experiments (not for release,
+    since it does not survive a crash).
     """
 
     def __init__(self, header: Header, *, path: Path | None, descriptor: int | None) -> None:
@@ -226,7 +226,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Header) -> Self:
-        """Starts a ledger at a path where there is none."""
+        """Create a ledger at a new path."""
         path = Path(path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -246,7 +246,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], header: Header) -> Self:
-        """Goes on with a ledger after a stop or a crash. A torn last line is cut off, with a warning."""
+        """Continue a ledger after a stop or a crash. An incomplete last line is removed, with a warning."""
         path = Path(path)
         ledger = cls(header, path=path, descriptor=os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC))
         try:
@@ -258,7 +258,8 @@ class Ledger:
                 )
             if contents.torn:
                 warnings.warn(
-                    f"{path}: the last line was torn by a crash and is dropped; it had paid for nothing.", stacklevel=2
+                    f"{path}: the last line was left incomplete by a crash and is dropped; nothing was released for it.",
+                    stacklevel=2,
                 )
                 ledger._truncate(contents.size)
         except BaseException:
@@ -278,17 +279,17 @@ class Ledger:
 
     @property
     def durable(self) -> bool:
-        """Whether lines are on disk before what they pay for is released."""
+        """Whether lines are on disk before their values are released."""
         return self.path is not None
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Everything paid so far."""
+        """All charged events."""
         return tuple(self._entries)
 
     @property
     def tally(self) -> Tally:
-        """How often each event was executed."""
+        """Number of executions of each event."""
         return dict(self._tally)
 
     @property
@@ -301,9 +302,9 @@ class Ledger:
         return 0 < receipt.line <= len(self._chains) and self._chains[receipt.line - 1] == receipt.chain
 
     def append(self, event: Event, *, purpose: str) -> Receipt:
-        """Writes one paid event and returns once it is on disk. No check is made here: that is the gate's."""
+        """Write one event and return once it is on disk. The gate checks the budget, not this method."""
         if self.sealed:
-            raise LedgerSealed("This ledger is sealed: its run is over. Fix: start a new run with a budget of its own.")
+            raise LedgerSealed("This ledger is sealed: its run is finished. Fix: start a new run with its own budget.")
         receipt = self._write({"event": event.to_json(), "purpose": purpose})
         self._entries.append(Entry(event=event, purpose=purpose))
         once = event.once()
@@ -311,14 +312,14 @@ class Ledger:
         return receipt
 
     def seal(self) -> Receipt:
-        """Closes the ledger for good."""
+        """Seal the ledger: nothing more can be charged to it."""
         if not self.sealed:
             self._write(self._seal_content())
             self.sealed = True
         return self.head
 
     def to_bytes(self) -> bytes:
-        """The whole ledger as its file holds it, or would hold it were it not kept in memory."""
+        """The whole ledger as bytes, as in its file."""
         contents = [self._header_content()]
         contents += [{"event": entry.event.to_json(), "purpose": entry.purpose} for entry in self._entries]
         contents += [self._seal_content()] if self.sealed else []
@@ -330,7 +331,7 @@ class Ledger:
         return b"".join(lines)
 
     def close(self) -> None:
-        """Lets go of the file; the ledger can be opened again."""
+        """Close the file; the ledger can be opened again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -368,10 +369,10 @@ class Ledger:
                 done += os.write(self._descriptor, line[done:])
             os.fsync(self._descriptor)
         except OSError as problem:
-            self._truncate(self._size)  # a full disk must not leave half a line for the next one to be glued to
-            self.close()  # and after a failed fsync nobody knows what the disk holds: read it again before going on
+            self._truncate(self._size)  # a full disk must not leave an incomplete line before the next one
+            self.close()  # after a failed fsync the content on disk is unknown: it must be read again
             raise LedgerWriteFailed(
-                f"{self.path} could not be written ({problem.strerror}); nothing was released. Fix: make room, then resume the run."
+                f"{self.path} could not be written ({problem.strerror}); nothing was released. Fix: free disk space, then resume the run."
             ) from problem
         self._size += len(line)
 

@@ -1,7 +1,7 @@
-r"""What votes say about their own privacy: the data-dependent bound of GNMax, and its smooth sensitivity.
+r"""The data-dependent bound of GNMax, and its smooth sensitivity.
 
-All numbers here are functions of the votes, hence of private data. This module is only their mathematics; who may hold
-such a number and how it may be published is decided in `gpate.boundary.data_dependent`.
+All numbers here are functions of the votes, hence of private data. This module contains the mathematics only;
+`gpate.boundary.data_dependent` keeps and publishes such numbers.
 
 **The bound** (Papernot et al. 2018, theorem 6; the paper's appendix on Confident-GNMax). If q bounds the probability
 that GNMax does not return the bin with the most votes, and mu_1 >= order, mu_2 > 1 satisfy the theorem's condition,
@@ -13,7 +13,7 @@ then at that order
 It bounds the divergence from the data at hand to any neighbour. A depends on mu_2 only and is least at mu_2 = sigma
 sqrt(log 1/q); B on mu_1 only, least at mu_1 = 1 + sigma sqrt(log 1/q), or at `order` if that is larger. Both optima
 are thus in closed form. A larger mu_1 only loosens the condition, so where it fails there, or gives more than the
-data-independent order / sigma^2, the latter stands.
+data-independent order / sigma^2, the latter is used.
 
 **The margin.** q = sum over the other bins i of erfc((n_top - n_i) / 2 sigma) / 2 (their proposition 7). We describe
 a histogram by its margin
@@ -24,10 +24,10 @@ the common half-gap, in units of sigma, that would give the same q. *Moving one 
 Proof: with y_i = (n_top - n_i) / 2 sigma, x is the mean of the y_i under u(y) = -erfc(y), and every y_i changes by at
 most 1/sigma. The mean rises with each y_i, so it is enough to shift all of them down by t: u has absolute risk
 aversion -u''/u' = 2y, which falls as y falls, so (Pratt 1964) the mean falls by no more than t. If the top bin
-changes its name, judge the new votes by the old top bin first: that q is the larger one, so x falls even less; the
+changes, take the old top bin for the new votes first: that q is the larger one, so x falls even less; the
 other direction is the same with the roles exchanged. []
 
-So the bound, as a function F(x) that never rises, has at distance d from the votes a local sensitivity of at most the
+So the bound, a non-increasing function F(x), has at distance d from the votes a local sensitivity of at most the
 largest drop of F over a stretch of 1/sigma within [x - (d+1)/sigma, x + (d+1)/sigma]; summed over queries and damped
 by exp(-beta d) this is the smooth sensitivity (Nissim, Raskhodnikova and Smith 2007; Papernot et al. 2018, appendix
 B, do the same with their B_U and B_L).
@@ -94,7 +94,7 @@ def gnmax_bound(log_q: ArrayLike, *, sigma: float, order: float) -> Array:
 
 
 def margin(votes: ArrayLike, sigma: float) -> Array:
-    """The margin x of each histogram: all that the bound needs to know of it. Votes [..., bins] -> [...]."""
+    """The margin x of each histogram, which determines the bound. Votes [..., bins] -> [...]."""
     bins = np.asarray(votes).shape[-1]
     if bins == 1:
         return np.full(np.asarray(votes).shape[:-1], np.inf)
@@ -112,7 +112,7 @@ def bound_at_margin(x: ArrayLike, *, sigma: float, bins: int, order: float) -> A
 def smooth_sensitivity(
     margins: ArrayLike, *, sigma: float, bins: int, teachers: int, order: float, beta: float
 ) -> float:
-    """A beta-smooth upper bound on how far one teacher can move the summed bound of all queries.
+    """Beta-smooth upper bound on the sensitivity of the summed bound of all queries to one teacher.
 
     Args:
         margins: one per answered query, any shape.
@@ -131,7 +131,7 @@ def smooth_sensitivity(
     step = 1 / (sigma * _CELLS)
     cells = math.ceil((highest - lowest) / step) + 1
     edges = lowest + step * np.arange(-_CELLS, cells + 2 * _CELLS + 2)
-    # cells overlap by a hair, so that a margin on an edge is in the same cell however it was rounded
+    # cells overlap slightly, so that rounding does not change the cell of a margin on an edge
     below_edge, above_edge = (
         bound_at_margin(edges + sign * _HAIR * step, sigma=sigma, bins=bins, order=order) for sign in (-1, 1)
     )

@@ -23,10 +23,10 @@ from gpate.errors import NotComputable
 Orders = NDArray[np.float64]
 
 _WHOLE = 512
-"""The largest order at which sampled Gaussians are looked at."""
+"""The largest order for sampled Gaussians."""
 
 ORDERS: Orders = np.unique(np.concatenate([1 + np.geomspace(1e-3, 1e6, 1500), np.arange(2.0, 513.0)]))
-"""Fine enough that the best order's neighbour costs less than 1e-4 of epsilon, from epsilon 0.001 to 100."""
+"""Orders, fine enough for a relative error of epsilon below 1e-4, from epsilon 0.001 to 100."""
 
 
 @singledispatch
@@ -89,7 +89,7 @@ def _(event: OneOfManyGaussian, orders: Orders) -> NDArray[np.float64]:
 
     since the first part is one of D_f(X, Y), the second one of D_f(Y, X), and for these D_f(Y, X) <= D_f(X, Y) (Mironov, Talwar
     and Zhang 2019, theorem 5). D_f = e^{(a - 1) D_a} - 1. The factor is nearly needed: with R, A and B at the corners of an equilateral
-    triangle, a = 2 and q small, D_f(P, Q) is about 2 D_f(X, Y) / (1 + e^{-1/(2 s^2)}) (`tests/privacy/test_sampled.py`).
+    triangle, a = 2 and q small, D_f(P, Q) is about 2 D_f(X, Y) / (1 + e^{-1/(2 s^2)}) (`tests/boundary/test_sampled.py`).
 
     Without amplification P and Q are at most a sensitivity apart: a / (2 s^2) is a bound as well.
     """
@@ -110,7 +110,7 @@ def _(event: SmoothGaussian, orders: Orders) -> NDArray[np.float64]:
     The first term is largest at t = -beta, where it is a / (2 s^2 (a - (a - 1) e^{2 beta})); the second falls for t <
     0 and rises for t > 0, so it is largest at one of the ends. Finite while a < 1 / (1 - e^{-2 beta}). This is
     the exact supremum. Theorem 23 of Papernot et al. 2018 bounds the same quantity from above only for orders up to about
-    1 / (4 beta); near its pole it is below the truth (`tests/privacy/test_pate_bounds.py` shows where).
+    1 / (4 beta); near its pole it is below the truth (`tests/accounting/test_pate_bounds.py` shows where).
     """
     a, beta = orders, event.beta
     left = a - (a - 1) * math.exp(2 * beta)
@@ -122,7 +122,7 @@ def _(event: SmoothGaussian, orders: Orders) -> NDArray[np.float64]:
 
 
 def log_delta_paper(rdp: NDArray[np.float64], orders: Orders, epsilon: float) -> float:
-    """Log of the smallest delta over all orders, by the conversion that the paper uses."""
+    """Log of the smallest delta over all orders, by the paper's conversion."""
     return float(np.min((orders - 1) * (rdp - epsilon)))
 
 

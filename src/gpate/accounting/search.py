@@ -1,4 +1,4 @@
-"""The searches of accounting: the smallest positive number for which a monotone condition holds, and its kin."""
+"""Numerical searches: roots of monotone conditions, and the minimum of a unimodal function."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 _LEAST = 1e-18
-"""Anything smaller is as good as zero."""
+"""Smaller numbers count as zero."""
 
 _STRIDE, _FAR = 1.1, 16.0
-"""Factors between the start and the next questions, at first and at most: the start is often near."""
+"""Initial and maximal factor between evaluations when bracketing the root."""
 
 
 def smallest(
@@ -17,8 +17,8 @@ def smallest(
 ) -> float:
     """The smallest x > 0 with holds(x), if `holds` is false below some point and true above it.
 
-    The answer is always a number at which `holds` was seen to be true, never one just below: an epsilon found this way
-    is not too small, a sigma neither. Returns infinity if nothing up to `limit` will do.
+    `holds` was evaluated and true at the result, so an epsilon or sigma found this way is never too small. Returns infinity
+    if there is none up to `limit`.
     """
     high = start
     if holds(high):
@@ -43,17 +43,17 @@ def smallest(
 def smallest_below(
     value: Callable[[float], float], bound: float, *, start: float = 1.0, limit: float = 1e12, tolerance: float = 1e-12
 ) -> float:
-    """The smallest x > 0 with value(x) <= bound, for a value that falls. As `smallest`, with fewer questions where each takes long.
+    """The smallest x > 0 with value(x) <= bound, for a decreasing function. Like `smallest`, with fewer evaluations.
 
-    How far value and bound are apart says where to ask next: on the line through both ends of the interval, on logarithmic
-    scales, and a little beyond, so that the interval closes from both sides. Every third question halves it, whatever the value is like.
+    The secant through both ends of the interval, on logarithmic scales, gives the next point, moved slightly so that the
+    interval shrinks from both sides. Every third step bisects.
     """
 
     def above(x: float) -> float:
         found = value(x)
         if found <= 0:
             return -math.inf
-        return math.log(found / bound) if found < math.inf else math.inf  # no number is above, too
+        return math.log(found / bound) if found < math.inf else math.inf  # NaN counts as above
 
     stride, at = _STRIDE, above(start)
     low = high = start
@@ -103,7 +103,7 @@ def largest_count(holds: Callable[[int], bool], *, limit: int = 10**12) -> int:
 
 
 def lowest_point(value: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that first falls and then rises is least, to about 1e-7 of the interval (golden section)."""
+    """The minimum of a unimodal function, to about 1e-7 of the interval (golden section)."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = value(left), value(right)

@@ -1,4 +1,4 @@
-"""The command `gpate`. Errors raised on purpose are printed in one line, with exit code 2."""
+"""The command `gpate`. Named errors are printed in one line; exit codes are in `gpate.cli.terminal`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from gpate.cli import account, audit, evaluate, fit, report, sample, schema, verify
 from gpate.cli.interrupt import Stoppable
-from gpate.cli.terminal import errors
+from gpate.cli.terminal import EXIT_CODES, USAGE, errors
 from gpate.errors import GpateError, PluginError
 from gpate.plugins import COMMAND_PLUGINS, plugins
 
@@ -19,23 +19,24 @@ app = typer.Typer(
     name="gpate",
     cls=Stoppable,
     help="Differentially private synthetic data.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 app.command("fit")(fit.fit)
-app.command("audit")(audit.audit)
-app.add_typer(account.app, name="account")
-app.add_typer(schema.app, name="schema")
-app.command("report")(report.report)
 app.command("sample")(sample.sample)
-app.command("evaluate")(evaluate.evaluate)
-app.command("verify")(verify.verify)
+app.command("verify", epilog=EXIT_CODES)(verify.verify)
+app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("audit", epilog=EXIT_CODES)(audit.audit)
+app.add_typer(schema.app, name="schema")
+app.add_typer(account.app, name="account")
 
 
 @app.callback()
 def root() -> None:
-    """Differentially private synthetic data: teachers vote, a ledger pays, a generator is released."""
+    """Differentially private synthetic data: fit a generator, verify its release, sample from it."""
 
 
 @cache
@@ -53,10 +54,10 @@ def _add_plugins() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command and turns named errors into exit code 2."""
+    """Run the command; a named error is printed in one line and ends it with exit code 2."""
     try:
         _add_plugins()
         app(args=arguments)
     except GpateError as problem:
         errors.print(f"[bold red]{type(problem).__name__}[/]: {escape(str(problem))}", soft_wrap=True)
-        raise SystemExit(2) from None
+        raise SystemExit(USAGE) from None

@@ -1,4 +1,4 @@
-"""`gpate account`: what a plan costs, what a budget buys, what a ledger says."""
+"""`gpate account`: epsilon of a plan, noise for a budget, and the spend of a ledger."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gpate.cli.terminal import print_facts, print_json
 from gpate.errors import InvalidValue, require_count, require_probability
 
 app = typer.Typer(
-    no_args_is_help=True, help="What releases cost: epsilon from noise, noise from epsilon, or a ledger read back."
+    no_args_is_help=True, help="Privacy accounting: epsilon from noise, noise from epsilon, the spend of a ledger."
 )
 
-Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta).")]
+Delta = Annotated[float, typer.Option(help="Delta of (epsilon, delta).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="auto, " + ", ".join(ACCOUNTANTS) + ".")]
 NEIGHBOURS_NOTE = "Neighbours: one record added or removed."
@@ -66,8 +66,10 @@ def _answer(
 @app.command()
 def gaussian(
     noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over L2 sensitivity.")],
-    count: Annotated[int, typer.Option(help="How many releases.")] = 1,
-    sampling_probability: Annotated[float, typer.Option(help="Poisson sampling of records, as in DP-SGD.")] = 1.0,
+    count: Annotated[int, typer.Option(help="Number of releases.")] = 1,
+    sampling_probability: Annotated[
+        float, typer.Option(help="Poisson sampling probability of a record, as in DP-SGD.")
+    ] = 1.0,
     delta: Delta = 1e-5,
     accountant: AccountantName = "auto",
     as_json: Json = False,
@@ -88,39 +90,39 @@ def laplace(
     scale: Annotated[
         float, typer.Option(help="Scale b of the noise over L1 sensitivity; one release has epsilon 1/b.")
     ],
-    count: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    count: Annotated[int, typer.Option(help="Number of releases.")] = 1,
     delta: Delta = 1e-5,
     accountant: AccountantName = "auto",
     as_json: Json = False,
 ) -> None:
-    """Epsilon of Laplace releases on whole counts."""
+    """Epsilon of Laplace releases of integer counts."""
     events: list[Event] = [Laplace(scale=scale, count=count, grid=1.0)]
     _answer(events, delta=delta, accountant=accountant, as_json=as_json, title=f"{count:,} Laplace releases")
 
 
 @app.command()
 def gnmax(
-    teachers: Annotated[int, typer.Option(help="Teachers that vote.")],
-    threshold_sigma: Annotated[float, typer.Option(help="sigma_1 of the paper.")],
-    vote_sigma: Annotated[float, typer.Option(help="sigma_2 of the paper.")],
-    queries: Annotated[int, typer.Option(help="Coordinates asked, over the whole run.")],
-    answered: Annotated[float, typer.Option(help="Share of them that passed the threshold.")] = 1.0,
+    teachers: Annotated[int, typer.Option(help="Number of teachers.")],
+    threshold_sigma: Annotated[float, typer.Option(help="Noise of the threshold check, sigma_1 of the paper.")],
+    vote_sigma: Annotated[float, typer.Option(help="Noise of the votes, sigma_2 of the paper.")],
+    queries: Annotated[int, typer.Option(help="Queries over the whole run, one per coordinate.")],
+    answered: Annotated[float, typer.Option(help="Fraction of queries that pass the threshold.")] = 1.0,
     bins: Annotated[int, typer.Option(help="Bins of a histogram.")] = 10,
     agreement: Annotated[
         float | None,
         typer.Option(
-            help="What if this share of teachers were in the top bin of each answered query, and all others "
-            "in one other bin? A supposition of yours, not data."
+            help="Also compute the data-dependent bound, assuming that this fraction of teachers votes for the top bin "
+            "of each answered query and all others for one other bin. An assumption, not data."
         ),
     ] = None,
     delta: Delta = 1e-5,
     as_json: Json = False,
 ) -> None:
-    """Epsilon of Confident-GNMax, by every bound side by side."""
+    """Epsilon of Confident-GNMax by each accountant."""
     require_count("teachers", teachers, 1)
     require_count("queries", queries)
     if not 0.0 <= answered <= 1.0:
-        raise InvalidValue("answered", answered, "a share between 0 and 1")
+        raise InvalidValue("answered", answered, "a fraction between 0 and 1")
     votes = math.ceil(answered * queries)
     events: list[Event] = [
         NoisyMaxThreshold(sigma=threshold_sigma, count=queries),
@@ -133,7 +135,7 @@ def gnmax(
         bounds["data-dependent-if"] = _what_if(
             agreement, teachers, threshold_sigma, vote_sigma, queries, votes, bins, delta
         )
-        shown[f"data-dependent, supposing {agreement:.0%} agreement (RDP, tight)"] = bounds["data-dependent-if"]
+        shown[f"data-dependent, assuming {agreement:.0%} agreement (RDP, tight)"] = bounds["data-dependent-if"]
     facts = {"teachers": teachers, "queries": queries, "answered": votes, "delta": delta}
     if as_json:
         print_json({"epsilon": bounds[best.name], "accountant": best.name, "bounds": bounds, **facts})
@@ -155,9 +157,9 @@ def _what_if(
     bins: int,
     delta: float,
 ) -> float:
-    """The data-dependent epsilon of an imagined ensemble: public, because it is computed from no data."""
+    """Data-dependent epsilon of a hypothetical ensemble; public, because no data enter."""
     if not 0.5 <= agreement <= 1.0:
-        raise InvalidValue("agreement", agreement, "a share between 0.5 and 1")
+        raise InvalidValue("agreement", agreement, "a fraction between 0.5 and 1")
     require_probability("delta", delta)
     top = round(agreement * teachers)
     miss = log_q([top, teachers - top, *[0] * (bins - 2)], vote_sigma)
@@ -169,19 +171,19 @@ def _what_if(
 
 @app.command("calibrate")
 def calibrate_command(
-    epsilon: Annotated[float, typer.Option(help="The whole budget.")],
-    thresholds: Annotated[int, typer.Option(help="Threshold queries.")] = 0,
-    votes: Annotated[int, typer.Option(help="Answered votes.")] = 0,
-    threshold_ratio: Annotated[float, typer.Option(help="threshold_sigma over vote_sigma; the paper has 3.")] = 3.0,
+    epsilon: Annotated[float, typer.Option(help="Total epsilon.")],
+    thresholds: Annotated[int, typer.Option(help="Number of threshold queries.")] = 0,
+    votes: Annotated[int, typer.Option(help="Number of answered votes.")] = 0,
+    threshold_ratio: Annotated[float, typer.Option(help="threshold_sigma over vote_sigma; 3 in the paper.")] = 3.0,
     releases: Annotated[
-        int, typer.Option(help="Gaussian releases of sensitivity 1, each with the same noise as a vote.")
+        int, typer.Option(help="Number of Gaussian releases of sensitivity 1, with the same noise as a vote.")
     ] = 0,
-    sgd_steps: Annotated[int, typer.Option(help="DP-SGD steps.")] = 0,
+    sgd_steps: Annotated[int, typer.Option(help="Number of DP-SGD steps.")] = 0,
     sampling_probability: Annotated[float, typer.Option(help="Of a record, in each DP-SGD step.")] = 0.01,
     delta: Delta = 1e-5,
     as_json: Json = False,
 ) -> None:
-    """The least noise with which a plan fits a budget."""
+    """The smallest noise with which a plan fits a budget."""
     plan: list[Event] = []
     if thresholds:
         plan.append(NoisyMaxThreshold(sigma=threshold_ratio, count=thresholds))
@@ -199,14 +201,14 @@ def calibrate_command(
     if as_json:
         print_json({"epsilon": epsilon, "delta": delta, "sigma": scales, "events": [e.to_json() for e in found]})
     else:
-        print_facts(f"Least noise for epsilon {epsilon:g}, delta {delta:g}", scales, note=NEIGHBOURS_NOTE)
+        print_facts(f"Smallest noise for epsilon {epsilon:g}, delta {delta:g}", scales, note=NEIGHBOURS_NOTE)
 
 
 @app.command()
 def ledger(
     path: Annotated[Path, typer.Argument(help="A ledger file.", exists=True, dir_okay=False)], as_json: Json = False
 ) -> None:
-    """Checks a ledger's chain and recomputes what was spent."""
+    """Check a ledger's hash chain and recompute the epsilon spent."""
     contents = read_ledger(path)
     budget, spent = contents.header.budget, contents.tally
     accountant = budget.accountant_for(spent)
@@ -231,4 +233,5 @@ def ledger(
             }
         )
     else:
-        print_facts("Ledger: the chain holds", {**facts, **{f"{name}s": count for name, count in by_event.items()}})
+        counts = {f"{name} events": count for name, count in by_event.items()}
+        print_facts("Ledger: the hash chain is intact", {**facts, **counts})

@@ -1,4 +1,4 @@
-"""`gpate audit`: plays against a recipe's promise, and says what it could prove."""
+"""`gpate audit`: tests the guarantee of a recipe empirically and reports a lower bound on epsilon."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gpate.cli.fit import _pair
-from gpate.cli.interrupt import leaves
-from gpate.cli.terminal import CAUGHT, console, errors, print_json
+from gpate.cli.interrupt import on_interrupt
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, console, errors, parse_setting, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
     from gpate.audit import Audit, Case, NoiseCheck, OneRun, RecipeGame, VotingGame
 
 _SURE = 0.999
-"""Confidence of the canaries' bound, so that it adds next to nothing to the risk of a false accusation."""
+"""Confidence of the canary bound: it adds little to the probability of a false alarm."""
 
 
 def audit(
     ctx: typer.Context,
-    recipe: Annotated[str, typer.Option(help="As of `gpate fit`; `votes` plays with the worst teachers.")] = "default",
-    kind: Annotated[str, typer.Option(help="image or table: which built-in worst case.")] = "image",
-    data: Annotated[
-        Path | None, typer.Option(help="Instead: a file of your own, whole and without one record.")
-    ] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="Public facts of that file, or for the worst case's domain.")
-    ] = None,
-    record: Annotated[int, typer.Option(help="The number of that record in the file, from 0.")] = 0,
-    epsilon: Annotated[float, typer.Option(help="Claimed.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Claimed.")] = 1e-5,
+    recipe: Annotated[
+        str, typer.Option(help="A recipe of `gpate fit`, or `votes`: GNMax with worst-case teachers.")
+    ] = "default",
+    kind: Annotated[str, typer.Option(help="image or table: the built-in worst-case data sets.")] = "image",
+    data: Annotated[Path | None, typer.Option(help="A file of your own, audited with and without one record.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Schema of that file, or domain of the worst case.")] = None,
+    record: Annotated[int, typer.Option(help="Index of that record in the file, from 0.")] = 0,
+    epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Claimed delta.")] = 1e-5,
     models: Annotated[int, typer.Option(help="Runs on each of the two data sets.")] = 200,
-    confidence: Annotated[float, typer.Option(help="With which the bound holds.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.95,
     statistic: Annotated[
-        str, typer.Option(help="transcript: all answers of the gate; samples: synthetic records; auto.")
+        str,
+        typer.Option(
+            help="What the attacker sees: transcript (all released values), samples (synthetic records) or auto."
+        ),
     ] = "auto",
     noise: Annotated[
-        str, typer.Option(help="fast, or exact as in a release: a little slower, and audited itself.")
+        str, typer.Option(help="fast, or exact as in a release (slower; its sampler is tested too).")
     ] = "fast",
-    change: Annotated[list[str] | None, typer.Option("--set", help="key=value, changes one setting.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    change: Annotated[list[str] | None, typer.Option("--set", help="key=value: change one setting.")] = None,
+    workers: Annotated[int, typer.Option(help="Number of processes.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Plays the distinguishing game against a recipe. Exit code 1 if the claim is refuted."""
+    """Test a recipe's guarantee empirically: a lower bound on epsilon. Exit code 1 if the claim is refuted."""
     from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play
     from gpate.schema import ImageSchema
 
-    settings = dict(_pair(text) for text in change or [])
+    settings = dict(parse_setting(text) for text in change or [])
     game: RecipeGame | VotingGame
     if recipe == "votes":
         if data is not None or settings:
-            raise InvalidValue("recipe", recipe, "played without --data and --set", "It has teachers of its own.")
+            raise InvalidValue("recipe", recipe, "used without --data and --set", "It has built-in teachers.")
         game = VotingGame(epsilon=epsilon, delta=delta, noise=noise)
     else:
         game = RecipeGame(
@@ -95,16 +95,16 @@ def audit(
         "not_for_release": ["computed from real records, without noise"] if data is not None else [],
     }
     if out is not None:
-        leaves(ctx, f"Stopped: what is in {out} may be cut short. Run the same command again.")
+        on_interrupt(ctx, f"Stopped: the files in {out} may be incomplete. Run the same command again.")
         _write(out, facts, found, private=data is not None)
-        leaves(ctx, f"Stopped: audit.json and audit.png in {out} are complete.")
+        on_interrupt(ctx, f"Stopped: audit.json and audit.png in {out} are complete.")
     if as_json:
         print_json(facts)
     else:
         _show(found, checks, canaries, recipe=recipe, models=models, private=data is not None)
         if out is not None:
             console.print(f"In {escape(str(out))}: audit.json, audit.png.", highlight=False)
-    raise typer.Exit(CAUGHT if caught else 0)
+    raise typer.Exit(DOES_NOT_HOLD if caught else HOLDS)
 
 
 def _case(kind: str, data: Path | None, schema: Path | None, record: int) -> Case:
@@ -155,11 +155,12 @@ def _show(
     console.print(table, highlight=False)
     console.print(
         f"Bounds hold with confidence {found.confidence:g}, at delta {audit.delta:g}. {audit.seconds:.0f} s, "
-        f"{2 * models / audit.seconds:.1f} models a second. Not refuted is not proved: more runs see more.",
+        f"{2 * models / audit.seconds:.1f} models per second. An audit can refute a claim, not prove it; more runs "
+        "give a tighter bound.",
         highlight=False,
     )
     if private:
-        console.print("[yellow]Note:[/] computed from your records, and nothing pays for it: not for release.")
+        console.print("[yellow]Note:[/] confidential: computed from your records without noise; not for release.")
 
 
 def _verdict(holds: bool) -> str:
@@ -167,7 +168,7 @@ def _verdict(holds: bool) -> str:
 
 
 def _write(out: Path, facts: dict[str, Any], audit: Audit, *, private: bool) -> None:
-    """What was found; of a user's own records, for its owner only."""
+    """Write the results; those of a user's own records are readable by the owner only."""
     import json
 
     from gpate.audit.plot import plot_audit
@@ -176,7 +177,7 @@ def _write(out: Path, facts: dict[str, Any], audit: Audit, *, private: bool) -> 
     files = (out / "audit.json", out / "audit.png")
     for path in files:
         path.touch()
-        path.chmod(0o600 if private else 0o644)  # before there is anything in it
+        path.chmod(0o600 if private else 0o644)  # before anything is written
     files[0].write_text(json.dumps(facts, indent=2) + "\n")
     plot_audit(files[1], audit)
 

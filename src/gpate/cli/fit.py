@@ -1,4 +1,4 @@
-"""`gpate fit`: private records in, a run folder out."""
+"""`gpate fit`: fit a generator to private records and write a run folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gpate.cli.interrupt import end, leaves
-from gpate.cli.terminal import console, errors, print_json
+from gpate.cli.interrupt import end, on_interrupt
+from gpate.cli.terminal import console, errors, parse_setting, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -32,38 +32,36 @@ def fit(
     data: Annotated[
         str | None, typer.Argument(help="A benchmark's name, a .csv, .parquet or .npz file, or a folder of images.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create; `run` by default.")] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="Public facts about a record, YAML; a benchmark brings its own.")
+        Path | None, typer.Option(help="Public description of a record, YAML; benchmarks have one built in.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The class column of a table, if the schema names none.")] = None,
-    epsilon: Annotated[float, typer.Option(help="The whole budget.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Well below one over the number of records.")] = 1e-5,
+    target: Annotated[str | None, typer.Option(help="Class column of a table, if the schema names none.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Total epsilon of the run.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Total delta; well below 1 / number of records.")] = 1e-5,
     recipe: Annotated[
         str,
         typer.Option(
-            help="`default`: what measured best; `paper`: the paper's numbers for the data and epsilon; a baseline: dcgan, "
-            "dpgan, dpgan-large, dpgan-projected, pategan, gswgan, dpmerf; or another name."
+            help="`default` (best measured utility), `paper` (the paper's settings for the data and epsilon), a baseline "
+            "(dcgan, dpgan, dpgan-large, dpgan-projected, pategan, gswgan, dpmerf) or another recipe's name."
         ),
     ] = "default",
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, changes one setting of the recipe.")
+        list[str] | None, typer.Option("--set", help="key=value: change one setting of the recipe.")
     ] = None,
     noise: Annotated[str, typer.Option(help="exact, or fast for experiments (stamped not for release).")] = "exact",
-    noise_seed: Annotated[int | None, typer.Option(help="With fast noise: repeat an experiment.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything but the noise.")] = None,
+    noise_seed: Annotated[int | None, typer.Option(help="Seed of fast noise, to repeat an experiment.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything but the noise.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="A try-out: few iterations.")] = False,
-    sites: Annotated[
-        bool, typer.Option("--sites", help="Under torchrun: each rank's data are its own, and nobody else's.")
-    ] = False,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A fast, lower-quality run; the same guarantee.")] = False,
+    sites: Annotated[bool, typer.Option("--sites", help="Under torchrun: each rank reads its own records.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: an iteration a line on standard error, then the result.")
+        bool, typer.Option("--json", help="Print JSON: one line per iteration on standard error, then the result.")
     ] = False,
 ) -> None:
-    """Fit a generator to private records, under a budget that cannot be crossed."""
+    """Fit a generator to private records, within a fixed privacy budget."""
     from gpate.boundary import ranks_here
     from gpate.run.progress import Interrupted, Monitor
     from gpate.schema import TableSchema
@@ -71,19 +69,20 @@ def fit(
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
-    if resume is not None and (given := [name for name in _CHOSEN if _was_given(ctx, name)]):
+    if resume is not None and (given := [name for name in _FIXED_AT_START if _was_given(ctx, name)]):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InvalidValue(names, "beside --resume", "left out", "A run goes on with what it began with.")
+        raise InvalidValue(names, "beside --resume", "left out", "A resumed run keeps its settings.")
     ranks = ranks_here()
     atexit.register(ranks.close)
     run = resume or out or Path("run")
     plan = run / "private" / "run.json"
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if restarted and data is not None and ranks.share(plan.exists):
-        resume = run  # torchrun started the same command again: go on instead of beginning
-    if resume is not None or not plan.exists():  # any other run there is none of ours
-        going_on = f"Stopped at once. `gpate fit --resume {run}` goes on from what is kept; nothing is paid twice."
-        leaves(ctx, lambda: going_on if plan.exists() else "Stopped: nothing was spent. Run the same command again.")
+        resume = run  # torchrun restarted the same command: resume instead of starting over
+    if resume is not None or not plan.exists():  # otherwise the folder belongs to another run
+        resumable = f"Stopped immediately. `gpate fit --resume {run}` continues; nothing is charged twice."
+        unspent = "Stopped: nothing was spent. Run the same command again."
+        on_interrupt(ctx, lambda: resumable if plan.exists() else unspent)
     quiet = quiet or not ranks.first
     stop = threading.Event()
     warn = _warn_as_json if as_json else _warn
@@ -93,7 +92,7 @@ def fit(
             if resume is not None:
                 model = Synthesizer.resume(resume, ranks=ranks, monitor=monitor)
             else:
-                settings = dict(_pair(text) for text in change or [])
+                settings = dict(parse_setting(text) for text in change or [])
                 model = Synthesizer(
                     epsilon=epsilon,
                     delta=delta,
@@ -115,10 +114,10 @@ def fit(
                     monitor=monitor,
                 )
         except Interrupted as stopped:
-            said = str(stopped)
-            if "--resume" not in said:
-                said += f" Fix: `gpate fit --resume {run}` goes on from here."
-            end(said)
+            message = str(stopped)
+            if "--resume" not in message:
+                message += f" Fix: `gpate fit --resume {run}` continues from here."
+            end(message)
     if not ranks.first:
         return
     certificate, release = model.certificate_, str(model.run_ / "release")
@@ -137,7 +136,7 @@ def fit(
     )
 
 
-_CHOSEN = (
+_FIXED_AT_START = (
     "schema",
     "target",
     "out",
@@ -152,19 +151,12 @@ _CHOSEN = (
     "quick",
     "sites",
 )
-"""What a run is told when it begins, and not again."""
+"""Options of a new run that a resumed run keeps."""
 
 
 def _was_given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidValue("--set", text, "of the form key=value")
-    return key, value
 
 
 def _warn(text: str) -> None:
@@ -177,13 +169,13 @@ def _warn_as_json(text: str) -> None:
 
 @contextmanager
 def first_interrupt(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C once: finish the iteration, write a checkpoint, stop. Twice: stop at once."""
+    """Ctrl-C once: finish the iteration, write a checkpoint, stop. Twice: stop immediately."""
 
     def ask(number: int, frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        errors.print("Stopping after this iteration; press Ctrl-C again to stop at once.")
+        errors.print("Stopping after this iteration; press Ctrl-C again to stop immediately.")
 
     before = signal.signal(signal.SIGINT, ask)
     try:
@@ -194,7 +186,7 @@ def first_interrupt(stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
-    """Shows progress: released numbers and the ledger's spend, nothing else."""
+    """Show progress: released numbers and the ledger's spend, nothing else."""
     if as_json:
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
         return
@@ -202,56 +194,56 @@ def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
         yield lambda p: None
         return
     if not errors.is_terminal:
-        yield _now_and_then()
+        yield _log_lines()
         return
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[spent]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("beginning", total=1.0, told="", left="")
+        task = bar.add_task("starting", total=1.0, spent="", left="")
 
         def show(p: Step) -> None:
-            where, told, left = _words(p)
-            bar.update(task, completed=_shown(p)["fraction"], description=where, told=told, left=left)
+            where, spent, left = _progress_text(p)
+            bar.update(task, completed=_shown(p)["fraction"], description=where, spent=spent, left=left)
 
         yield show
 
 
 LINE_SECONDS = 60.0
-"""Between two lines of progress where there is no terminal to draw a bar on."""
+"""Time between two progress lines when standard error is not a terminal."""
 
 
-def _now_and_then() -> Callable[[Step], None]:
-    """Shows progress in lines, for a log that is read while the run goes on; a short run has none."""
+def _log_lines() -> Callable[[Step], None]:
+    """Show progress as lines of a log; a short run has none."""
     last = time.monotonic()
 
     def show(p: Step) -> None:
         nonlocal last
         if time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
-            errors.print(", ".join(part for part in _words(p) if part), soft_wrap=True, highlight=False)
+            errors.print(", ".join(part for part in _progress_text(p) if part), soft_wrap=True, highlight=False)
 
     return show
 
 
-def _words(p: Step) -> tuple[str, str, str]:
-    """Where it is, what was spent and how fast it goes, and how long it will take."""
+def _progress_text(p: Step) -> tuple[str, str, str]:
+    """Iteration, epsilon spent and speed, and the estimated time left."""
     s = _shown(p)
     left, rate = s["seconds_left"], s["iterations_per_second"]
     spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
-    told = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
+    spent = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
     if s["answered"] < 1:
-        told.insert(1, f"answered {s['answered']:.0%}")
-    where = f"iteration {s['iteration']}" + (" (again, already paid)" if s["replayed"] else "")
-    return where, ", ".join(told), "" if left is None else f"about {left:.0f} s left"
+        spent.insert(1, f"answered {s['answered']:.0%}")
+    where = f"iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")
+    return where, ", ".join(spent), "" if left is None else f"about {left:.0f} s left"
 
 
 def _shown(p: Step) -> dict[str, Any]:
-    """What is shown of an iteration: released numbers only."""
+    """The displayed facts of an iteration: released numbers only."""
     finite = math.isfinite(p.epsilon)
     return {
         "iteration": p.iteration,

@@ -1,6 +1,6 @@
 """Ctrl-C, alike in all commands: one line says what is left behind and what to run again, and the exit code is 130.
 
-A command that leaves nothing behind need not say so. Any other tells `leaves`, as often as that changes.
+A command that writes something sets its message with `on_interrupt`, again whenever it changes.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from gpate.cli.terminal import errors
-
-STOPPED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+from gpate.cli.terminal import INTERRUPTED, errors
 
 NOTHING = "Stopped: nothing was written. Run the same command again."
 
 
-def leaves(ctx: typer.Context, told: str | Callable[[], str]) -> None:
-    """What is said if the command is stopped from here on; a function is asked only then."""
-    ctx.meta[__name__] = told
+def on_interrupt(ctx: typer.Context, message: str | Callable[[], str]) -> None:
+    """Set the message for an interrupt from here on; a function is called when it happens."""
+    ctx.meta[__name__] = message
 
 
-def end(told: str) -> NoReturn:
-    """Says it, and ends the command."""
-    errors.print(f"[bold]{escape(told)}[/]", soft_wrap=True, highlight=False)
-    raise typer.Exit(STOPPED)
+def end(message: str) -> NoReturn:
+    """Print the message and end the command as interrupted."""
+    errors.print(f"[bold]{escape(message)}[/]", soft_wrap=True, highlight=False)
+    raise typer.Exit(INTERRUPTED)
 
 
 class Stoppable(TyperGroup):
-    """The group of all commands: it hears of Ctrl-C once they have cleared up."""
+    """The group of all commands: handles Ctrl-C after the command has cleaned up."""
 
     def invoke(self, ctx: Any) -> Any:
-        """As the base."""
+        """Invoke the command; an interrupt prints its message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            told = ctx.meta.get(__name__, NOTHING)
-            end(told if isinstance(told, str) else told())
+            message = ctx.meta.get(__name__, NOTHING)
+            end(message if isinstance(message, str) else message())
+
+
+STOPPED, leaves = INTERRUPTED, on_interrupt

@@ -1,4 +1,4 @@
-"""`gpate sample`: synthetic records from a release, to a file."""
+"""`gpate sample`: write synthetic records from a release to a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gpate.cli.interrupt import leaves
+from gpate.cli.interrupt import on_interrupt
 from gpate.cli.terminal import errors, print_json
 from gpate.errors import InvalidValue, require_count
 
@@ -18,7 +18,7 @@ from gpate.errors import InvalidValue, require_count
 def sample(
     ctx: typer.Context,
     release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
-    n: Annotated[int, typer.Option("-n", "--number", help="How many records.")],
+    n: Annotated[int, typer.Option("-n", "--number", help="Number of records.")],
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help=".parquet or .csv for tables; .npz, .png (a grid) or a folder for images."),
@@ -29,13 +29,13 @@ def sample(
             help="COLUMN=VALUE, or COLUMN=LOWER..UPPER for numbers and times; class=NAME for images. May be repeated."
         ),
     ] = None,
-    balanced: Annotated[bool, typer.Option("--balanced", help="As many of each class.")] = False,
-    seed: Annotated[int | None, typer.Option(help="For the same records again.")] = None,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Equal numbers of each class.")] = False,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same records.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Makes synthetic records from a release. It costs no privacy, however many are made."""
+    """Sample synthetic records from a release: post-processing, without further privacy cost."""
     require_count("-n", n, 1)
     from gpate.release import Release
     from gpate.release.conditions import parse_condition
@@ -48,17 +48,17 @@ def sample(
     if len(conditions) < len(pairs):
         raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
     format_of(output, loaded.schema)
-    check_output(output, force=force)  # before anything is made
+    check_output(output, force=force)  # before any record is sampled
     used = Streams(seed).seed
     before = _identity(output)
 
-    def left() -> str:
+    def interrupted() -> str:
         if _identity(output) != before:
-            return f"Stopped: {output} is complete. The same again: --seed {used}"
-        was = "was not written" if before is None else "is as it was"
+            return f"Stopped: {output} is complete. To repeat it: --seed {used}"
+        was = "was not written" if before is None else "is unchanged"
         return f"Stopped: {output} {was}. Run the same command again."
 
-    leaves(ctx, left)
+    on_interrupt(ctx, interrupted)
     start = time.perf_counter()
     with Progress(
         TextColumn("records"),
@@ -77,7 +77,7 @@ def sample(
             schema=loaded.schema,
             force=force,
             columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
-            on_progress=lambda made: progress.advance(task, made),
+            on_progress=lambda written: progress.advance(task, written),
         )
     seconds = time.perf_counter() - start
     certificate = loaded.certificate
@@ -94,10 +94,10 @@ def sample(
             }
         )
     elif not quiet:
-        promise = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
+        guarantee = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
         errors.print(
-            f"Wrote {n:,} records to {escape(str(output))} in {seconds:.1f} s ({promise}). "
-            f"The same again: --seed {used}",
+            f"Wrote {n:,} records to {escape(str(output))} in {seconds:.1f} s ({guarantee}). "
+            f"To repeat it: --seed {used}",
             soft_wrap=True,
             highlight=False,
         )
@@ -107,7 +107,7 @@ def sample(
 
 
 def _identity(path: Path) -> int | None:
-    """Changes when something else is moved to this path; None if nothing is there."""
+    """The inode at this path, which changes when another file is moved there; None if nothing is there."""
     try:
         return path.lstat().st_ino
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`gpate schema`: draft a schema, release its bounds and categories privately, check one."""
+"""`gpate schema`: draft a schema, release its bounds and categories with noise, check a schema."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpate.cli.interrupt import NOTHING, leaves
+from gpate.cli.interrupt import NOTHING, on_interrupt
 from gpate.cli.terminal import console, errors, print_facts, print_json
 from gpate.errors import InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
 
-app = typer.Typer(no_args_is_help=True, help="Public facts about a record: draft a schema, check one.")
+app = typer.Typer(no_args_is_help=True, help="Public description of a record: draft a schema, check one.")
 
 
 @app.command()
@@ -23,23 +23,23 @@ def init(
     data: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the draft.")] = None,
     schema_epsilon: Annotated[
-        float | None, typer.Option(help="Release bounds and categories with noise, at this cost. Needs --ledger.")
+        float | None, typer.Option(help="Release bounds and categories with noise, at this epsilon. Needs --ledger.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="The delta of that release.")] = 1e-6,
-    ledger: Annotated[Path | None, typer.Option(help="A new file: what that release cost is written there.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
+    ledger: Annotated[Path | None, typer.Option(help="New ledger file for that release.")] = None,
 ) -> None:
-    """Drafts a schema from names and types; bounds and categories are left open, or released privately."""
+    """Draft a schema from column names and types; bounds and categories are left open, or released with noise."""
     if (schema_epsilon is None) != (ledger is None):
         raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
         if path is not None and (path.exists() or not path.parent.is_dir()):
-            raise InvalidValue(what, str(path), "a new file in a folder that is there")
+            raise InvalidValue(what, str(path), "a new file in an existing folder")
     if ledger is not None:
-        paid = f"Stopped: what {ledger} says was spent stays spent: keep it. Run again with another --ledger."
-        leaves(ctx, lambda: paid if ledger.exists() else NOTHING)
+        paid = f"Stopped: the epsilon recorded in {ledger} stays spent: keep it. Run again with another --ledger."
+        on_interrupt(ctx, lambda: paid if ledger.exists() else NOTHING)
     types = column_types(data)
     parquet = data.suffix in (".parquet", ".pq")
-    source = "read from the file's own list" if parquet else f"guessed from the header and the first {ROWS:,} rows"
+    source = "read from the file's metadata" if parquet else f"inferred from the header and the first {ROWS:,} rows"
     found: dict[str, Any] = {}
     if schema_epsilon is not None and ledger is not None:
         found = _released(data, types, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
@@ -53,7 +53,7 @@ def init(
 
 
 def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
-    """Bounds of number columns and categories of text columns, through the gate."""
+    """Release bounds of numeric columns and categories of text columns through the gate."""
     import numpy as np
 
     from gpate.accounting import Budget
@@ -63,7 +63,7 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
     numbers = [name for name, kind in types.items() if kind in ("numeric", "integer") and name != row_id]
     texts = [name for name, kind in types.items() if kind == "categorical" and name != row_id]
     if not numbers + texts:
-        raise InvalidValue("columns", list(types.values()), "numbers or texts for --schema-epsilon")
+        raise InvalidValue("columns", list(types.values()), "numeric or text for --schema-epsilon")
     budget = Budget(epsilon=epsilon, delta=delta)
     bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget)
     frame = read_columns(data, numbers + texts)
@@ -83,7 +83,7 @@ def check(
     path: Annotated[Path, typer.Argument(help="A schema file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Reads a schema and says what is in it, or what is wrong with it."""
+    """Check a schema and print a summary."""
     schema = Schema.load(path)
     _check_fits(schema)
     if as_json:
@@ -98,16 +98,16 @@ def check(
         }
         facts["target"] = schema.target or "none"
         if schema.target is not None and schema.label is None:
-            facts["target"] += ", without classes: learnt as any other column"
+            facts["target"] += ", without classes: learned like any other column"
         if schema.cost is not None:
             facts["cost of the schema"] = f"epsilon {schema.cost.epsilon:g}, delta {schema.cost.delta:g}"
     facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
     plain = {escape(name): escape(value) for name, value in facts.items()}
-    print_facts("A valid schema", plain)
+    print_facts("Valid schema", plain)
 
 
 def _check_fits(schema: TableSchema | ImageSchema) -> None:
-    """Raises what `gpate fit` would, whatever the recipe."""
+    """Raise the errors that `gpate fit` would raise for any recipe."""
     from gpate.generators import spec_for  # loads torch
 
     spec_for(schema, latent=1)

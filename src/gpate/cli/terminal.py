@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for programs, errors on standard error."""
+"""Output of the commands: exit codes, tables for people, JSON for programs, errors on standard error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from gpate.errors import InvalidValue
+
 console = Console()
 errors = Console(stderr=True)
 
-CAUGHT = 1
-"""Exit code when a claim is refuted, or records must not be released."""
+HOLDS, DOES_NOT_HOLD, USAGE, INTERRUPTED = 0, 1, 2, 130
+EXIT_CODES = (
+    "Exit codes: 0 success, the claim holds; 1 the claim does not hold (verify, audit, evaluate); "
+    "2 wrong usage or input; 130 interrupted."
+)
+CAUGHT = DOES_NOT_HOLD
 
 
 def _plain(value: Any) -> Any:
@@ -27,12 +33,12 @@ def _plain(value: Any) -> Any:
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """One JSON object on standard output; infinity as the string "inf"."""
+    """Print one JSON object to standard output; infinity is the string "inf"."""
     sys.stdout.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
 
 
 def print_facts(title: str, facts: Mapping[str, Any], *, note: str = "") -> None:
-    """A two-column table."""
+    """Print a two-column table."""
     table = Table(
         title=title,
         title_justify="left",
@@ -46,3 +52,11 @@ def print_facts(title: str, facts: Mapping[str, Any], *, note: str = "") -> None
     for name, value in facts.items():
         table.add_row(str(name), f"{value:.6g}" if isinstance(value, float) else str(value))
     console.print(table)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """Split the value of `--set`, key=value."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidValue("--set", text, "of the form key=value")
+    return key, value

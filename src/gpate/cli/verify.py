@@ -1,4 +1,4 @@
-"""`gpate verify`: every claim of a release, recomputed from its files."""
+"""`gpate verify`: recompute every claim of a release from its files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gpate.cli.terminal import console, print_json
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, console, print_json
 from gpate.errors import InvalidValue
 
 
 def verify(
     release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
     for_release: Annotated[
-        bool, typer.Option("--for-release", help="Fail also if it is stamped not for release.")
+        bool, typer.Option("--for-release", help="Fail also if the release is stamped not for release.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Checks a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 2 if anything does not hold."""
+    """Check a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 1 if a check fails."""
     from gpate.release import verify as check
 
     if (release / "private").is_dir() and (release / "release").is_dir():
         raise InvalidValue(
-            "release", str(release), f"the folder that may leave, {release / 'release'}", "This is the whole run."
+            "release", str(release), f"the release folder, {release / 'release'}", "This is the run folder."
         )
     found = check(release)
     good = found.releasable if for_release else found.passed
@@ -40,7 +40,7 @@ def verify(
                 "statement": certificate.statement() if certificate is not None and found.passed else None,
             }
         )
-        raise typer.Exit(0 if good else 2)
+        raise typer.Exit(HOLDS if good else DOES_NOT_HOLD)
     table = Table(title=f"Release {escape(str(release))}", title_justify="left", title_style="bold")
     table.add_column("check", style="cyan", no_wrap=True)
     table.add_column("holds", justify="center")
@@ -53,22 +53,22 @@ def verify(
         failed = sum(not row.passed for row in found.checks)
         console.print(
             f"[bold white on red] DOES NOT HOLD [/] {failed} of {len(found.checks)} checks failed. "
-            f"Do not trust what this release claims. Fix: {_mend(release, found.certificate is None)}",
+            f"Do not trust the claims of this release. Fix: {_fix(release, found.certificate is None)}",
             highlight=False,
         )
-        raise typer.Exit(2)
+        raise typer.Exit(DOES_NOT_HOLD)
     assert certificate is not None
     if not certificate.releasable:
-        console.print("[bold white on red] NOT FOR RELEASE [/] Every check holds, and one of them is this stamp.\n")
+        console.print("[bold white on red] NOT FOR RELEASE [/] All checks passed; the release carries this stamp.\n")
     else:
-        console.print("[bold green]Every check holds.[/]\n")
+        console.print("[bold green]All checks passed.[/]\n")
     console.print(escape(certificate.statement()), highlight=False)
     console.print(f"\nFingerprint: {certificate.fingerprint}", highlight=False, soft_wrap=True)
-    raise typer.Exit(0 if good else 2)
+    raise typer.Exit(HOLDS if good else DOES_NOT_HOLD)
 
 
-def _mend(release: Path, uncertified: bool) -> str:
+def _fix(release: Path, uncertified: bool) -> str:
     run = release.resolve().parent
     if uncertified and (run / "private" / "run.json").exists():
         return f"its run is not finished: `gpate fit --resume {run}`."
-    return "remove files that are not its own, or fetch it again from its owner."
+    return "remove files that do not belong to it, or download it again from its owner."

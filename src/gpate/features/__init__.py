@@ -1,4 +1,4 @@
-"""Public maps from records to vectors of bounded length: what is summed behind the gate and matched by the student."""
+"""Public feature maps with bounded norm: summed by the gate and matched by the generator."""
 
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Transform, Unit
 from gpate.features.fourier import FourierFeatures, fourier_features, typical_distance

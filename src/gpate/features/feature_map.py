@@ -1,11 +1,10 @@
-"""What a feature map is, and the pieces that maps are made of.
+"""Feature maps and their building blocks.
 
-A feature map phi takes a record to a vector that is never longer than a public bound. That bound is the sensitivity of
-the sum of phi over the records, so it is stated with a proof here and enforced again, record by record, in
-`gpate.boundary.NoisySum`. The private side and the student use the same map: the one to be summed behind the gate, the
-other to be differentiated.
+A feature map phi maps a record to a vector whose L2 norm is at most a public bound. That bound is the sensitivity of
+the sum of phi over the records, so it is proved here and enforced again, record by record, in
+`gpate.boundary.NoisySum`. The same map is summed by the gate and differentiated in the training of the generator.
 
-Maps are public. They are drawn from a seed, or learned from synthetic records; nothing here has seen a private one.
+Maps are public: drawn from a seed, or learned from synthetic records, never from private ones.
 
     >>> parts = Combined([Unit(3), Unit(3)], weights=[0.2, 0.8])
     >>> parts.dims, parts.bound, parts(torch.tensor([[3.0, 0.0, 4.0]])).norm().item()
@@ -24,11 +23,11 @@ from torch import Tensor
 from gpate.errors import InvalidValue, require_count
 
 _TINY = 1e-12
-"""Shortest vector that is divided by its own length."""
+"""Smallest norm by which a vector is divided."""
 
 
 class FeatureMap(Protocol):
-    """A differentiable map from records to vectors of bounded length."""
+    """A differentiable map from records to vectors of bounded norm."""
 
     @property
     def dims(self) -> int:
@@ -36,25 +35,25 @@ class FeatureMap(Protocol):
 
     @property
     def bound(self) -> float:
-        """L2 norm that no vector exceeds (but for rounding)."""
+        """Bound on the L2 norm of a vector (up to rounding)."""
 
     def __call__(self, records: Tensor) -> Tensor:
-        """Records, images [m, channels, height, width] in [0, 1] or vectors -> [m, dims]; each by itself."""
+        """Records, images [m, channels, height, width] in [0, 1] or vectors -> [m, dims]; each independently."""
 
 
 class Transform(Protocol):
-    """A differentiable map from records to vectors of any length: what bounded maps are built on."""
+    """A differentiable map from records to vectors without a norm bound, the input of bounded maps."""
 
     @property
     def dims(self) -> int:
         """Length of a vector."""
 
     def __call__(self, records: Tensor) -> Tensor:
-        """Records -> [m, dims]; each by itself."""
+        """Records -> [m, dims]; each independently."""
 
 
 class Pixels:
-    """An image as the vector of its pixels, over the root of their number: its length is their root mean square.
+    """An image as the vector of its pixels divided by the square root of their number: its norm is their root mean square.
 
     Args:
         shape: channels, height, width.
@@ -69,10 +68,10 @@ class Pixels:
 
 
 class Together:
-    """Several transforms of the same record, side by side, in equal parts: the square of a distance is their mean.
+    """Several transforms of a record, concatenated with equal weights: the squared distance is the mean of theirs.
 
     Args:
-        transforms: each in units of its own that suit the others'.
+        transforms: with comparable units.
     """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
@@ -85,7 +84,7 @@ class Together:
 
 
 class Unit:
-    """A vector's direction: v / |v|, so the bound is 1. The zero vector stays where it is."""
+    """A vector's direction, v / |v|: the bound is 1. The zero vector stays zero."""
 
     bound = 1.0
 
@@ -98,20 +97,20 @@ class Unit:
 
 
 class Combined:
-    """Several maps of the same record, side by side: [sqrt(w_i) phi_i / bound_i].
+    """Several maps of a record, concatenated: [sqrt(w_i) phi_i / bound_i].
 
     **Bound.** |phi|^2 = sum_i w_i |phi_i|^2 / bound_i^2 <= sum_i w_i <= 1.
 
     Args:
         maps: the phi_i.
-        weights: the w_i: how the budget is divided between them. Positive, at most 1 together.
+        weights: the w_i, the fractions of the budget. Positive, with sum at most 1.
     """
 
     bound = 1.0
 
     def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float]) -> None:
         if len(maps) != len(weights) or not maps or min(weights) <= 0 or math.fsum(weights) > 1 + 1e-9:
-            raise InvalidValue("weights", list(weights), f"{len(maps)} positive numbers, at most 1 together")
+            raise InvalidValue("weights", list(weights), f"{len(maps)} positive numbers with sum at most 1")
         self.maps, self.weights = tuple(maps), tuple(weights)
         self.dims = sum(part.dims for part in maps)
 
@@ -122,10 +121,10 @@ class Combined:
 
 
 class Composed:
-    """A bounded map after a transform: the bound is that of the map.
+    """A bounded map after a transform, with the bound of the map.
 
     Args:
-        transform: taken first.
+        transform: applied first.
         then: the bounded map of its vectors.
     """
 

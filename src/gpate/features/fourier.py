@@ -1,8 +1,8 @@
-"""Random Fourier features: what makes the distance of two means a distance of two distributions.
+"""Random Fourier features, whose distance of means is a distance of distributions.
 
 For frequencies w drawn from N(0, 1 / b^2) the inner product of two such vectors is, in expectation, the Gaussian kernel
 exp(-|x - y|^2 / (2 b^2)) (Rahimi and Recht 2007); the distance of their means over two sets is then the kernel's maximum
-mean discrepancy, which is zero for equal distributions only. A mixture of bandwidths b mixes the kernels.
+mean discrepancy, which is zero for equal distributions only. Several bandwidths b give a mixture of kernels.
 
     >>> phi = fourier_features(4, frequencies=100, bandwidths=(0.5, 1.0), stream=torch.Generator().manual_seed(0))
     >>> phi.dims, round(phi(torch.randn(1, 4)).norm().item(), 6)
@@ -49,14 +49,14 @@ def fourier_features(
     stream: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> FourierFeatures:
-    """Frequencies for a mixture of Gaussian kernels, in equal parts.
+    """Random Fourier features of an equal mixture of Gaussian kernels.
 
     Args:
         dims: of the vectors.
-        frequencies: how many in all; each gives two numbers.
+        frequencies: total number; each gives two features.
         bandwidths: of the kernels, in the units of the vectors.
-        stream: for the draw; the same seed gives the same map, whatever the device.
-        device: where the map will live.
+        stream: random stream; the same seed gives the same map on every device.
+        device: of the map.
     """
     require_count("frequencies", frequencies, len(bandwidths))
     scale = torch.tensor([1 / require_positive("bandwidth", b) for b in bandwidths])
@@ -65,6 +65,6 @@ def fourier_features(
 
 
 def typical_distance(vectors: Tensor) -> float:
-    """Root mean square distance between two of these vectors: of synthetic records, to choose bandwidths by."""
+    """Root mean square distance between two of these vectors, of synthetic records, to choose bandwidths."""
     centred = vectors - vectors.mean(0)
     return math.sqrt(2 * float(centred.square().sum(1).mean()))

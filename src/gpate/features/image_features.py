@@ -1,4 +1,4 @@
-"""The map for images of which nothing has been released yet: scattering, its direction and its Fourier features.
+"""The feature map of the first round for images: direction and Fourier features of the scattering transform.
 
 >>> phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=100), streams=Streams(0))
 >>> phi.dims, phi.bound
@@ -19,21 +19,20 @@ from gpate.streams import Streams
 
 _BASES = ("scattering", "luma", "pixels")
 SMALL = 16
-"""Images under this size are matched by their pixels."""
+"""Smaller images are matched by their pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFeatures:
-    """A public map of images. What is not given follows from their size and colour alone.
+    """Settings of the feature map for images. Defaults depend on their size and colour alone.
 
     Attributes:
         base: `scattering`, `luma` (scattering of the brightness of a colour image, and its colours), `pixels`, or several
-            side by side: `luma+pixels`. `auto`: pixels for images under 16 pixels high or wide, where scattering has nothing to
-            gain, luma+pixels for other colour images, scattering for the rest.
-        scales: J of the scattering. By the image's size, and one fewer for colour images: in a photograph it matters where
-            an edge is, in a stroke that it is there.
+            concatenated: `luma+pixels`. `auto`: pixels for images under 16 pixels high or wide, luma+pixels for other colour
+            images, scattering for the rest.
+        scales: J of the scattering. By the image's size, and one fewer for colour images, where the position of edges matters.
         orientations: L of the scattering.
-        direction: share of the budget for the base's direction; the rest is for its Fourier features.
+        direction: budget fraction of the base's direction; the rest is for its Fourier features.
         frequencies: of the Fourier features.
         bandwidths: of the Fourier features, in the units of the base. 0.2, and 0.5 beside it for colour images.
     """
@@ -58,7 +57,7 @@ class ImageFeatures:
         require_count("frequencies", self.frequencies, 1 if self.bandwidths is None else len(self.bandwidths))
 
     def filled(self, shape: tuple[int, int, int]) -> ImageFeatures:
-        """Nothing left open, for images of one shape."""
+        """The settings with all defaults resolved, for images of one shape."""
         channels, height, width = shape
         small, colour = min(height, width) < SMALL, channels == 3
         base = self.base
@@ -78,7 +77,7 @@ def image_features(
     round_: int = 0,
     device: torch.device | str = "cpu",
 ) -> FeatureMap:
-    """The map for images of one shape; its frequencies come from a stream of that round."""
+    """The feature map for images of one shape; its frequencies come from a stream of the round."""
     settings = settings.filled(shape)
     assert settings.bandwidths is not None
     bases = [_base(part, shape, settings) for part in settings.base.split("+")]

@@ -1,11 +1,11 @@
-"""Features learned from synthetic records: a classifier's view of the student's own output.
+"""Features learned from synthetic records: the hidden layer of a classifier trained on generated images.
 
-A small convolutional network learns to tell the classes of synthetic labelled images. Its last hidden layer h then asks
-the private records what matters for telling them apart, in three ways: the direction h / |h|, random Fourier features
-of h, and its soft labels. Choosing a map by looking at released things only is post-processing: it costs no privacy.
+A small convolutional network learns to classify synthetic labelled images. Its last hidden layer h gives three maps: the
+direction h / |h|, random Fourier features of h, and its soft labels. A map chosen from released values only is
+post-processing: it costs no privacy.
 
-Several networks may look side by side. Their weights are a part of the map, so a run that is resumed must use the same
-ones: `LearnedFeatures.state` has them as tensors.
+Several networks may be combined. Their weights are part of the map, so a resumed run must use the same ones:
+`LearnedFeatures.state` has them as tensors.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from gpate.streams import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """How features are learned.
+    """Settings of learned features.
 
     Attributes:
         samples: synthetic images to learn from.
         epochs: passes over them.
-        batch: images in a step.
+        batch: images per step.
         learning_rate: Adam's.
         width: maps of the first convolution; the second has twice as many.
         hidden: length of the last hidden layer.
-        dropout: of the last hidden layer, while learning.
-        jitter: deviation of the noise on the pixels while learning, so that the network does not live by the student's
-            finer faults.
-        networks: how many look side by side, each on its own seed.
+        dropout: of the last hidden layer, in training.
+        jitter: standard deviation of noise on the pixels in training, against overfitting to artefacts of the generator.
+        networks: number of networks, each with its own seed.
         frequencies: of the Fourier features, of all networks together.
         bandwidth: of the Fourier features, in typical distances between synthetic images in the last hidden layer.
         weights: of direction, Fourier features and soft labels; they sum to one.
-        turns: 4 to tell apart by how many quarter turns an image was turned as well, 2 for half turns; 1 for classes
-            alone. With few classes there is little to learn otherwise, with one nothing.
+        turns: 4 to predict rotations by quarter turns as well, 2 for half turns; 1 for classes only. With few classes the
+            rotations provide more to learn.
     """
 
     samples: int = 30_000
@@ -70,7 +69,7 @@ class Learner:
             raise InvalidValue("turns", self.turns, "1, 2 or 4")
         object.__setattr__(self, "weights", tuple(self.weights))
         if len(self.weights) != 3 or min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0):
-            raise InvalidValue("weights", self.weights, "three shares that sum to one")
+            raise InvalidValue("weights", self.weights, "three fractions that sum to one")
 
 
 class Classifier(nn.Module):
@@ -93,7 +92,7 @@ class Classifier(nn.Module):
         return hidden
 
     def initialise(self, stream: torch.Generator) -> None:
-        """He's start, from an explicit stream."""
+        """He initialisation, from an explicit stream."""
         with torch.no_grad():
             for parameter in self.parameters():
                 if parameter.ndim > 1:
@@ -133,7 +132,7 @@ class SoftLabels:
 
 
 class LearnedFeatures:
-    """Direction, Fourier features and soft labels of what each of the networks sees, combined: the bound is 1.
+    """Direction, Fourier features and soft labels of each network, combined: the bound is 1.
 
     Args:
         networks: one or more classifiers; they are frozen here.
@@ -190,15 +189,15 @@ class LearnedFeatures:
 def learn_features(
     images: Tensor, labels: Tensor, classes: int, *, settings: Learner, streams: Streams, round_: int = 0
 ) -> LearnedFeatures:
-    """Trains the classifiers on synthetic images and builds the map from them.
+    """Train the classifiers on synthetic images and build the map.
 
     Args:
         images: synthetic, [m, channels, height, width] in [0, 1]; never private ones.
         labels: [m].
-        classes: how many.
-        settings: how.
-        streams: where the randomness comes from.
-        round_: tells the streams of one round from those of another.
+        classes: number of classes.
+        settings: of training.
+        streams: random streams.
+        round_: index of the round, for its streams.
     """
     device, shape = images.device, (images.shape[1], images.shape[2], images.shape[3])
     if settings.turns == 4 and shape[1] != shape[2]:
@@ -237,7 +236,7 @@ def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learne
 
 
 def turned(images: Tensor, labels: Tensor, turns: int) -> tuple[Tensor, Tensor]:
-    """The images in equal parts turned by so many quarters (or halves), and labels that tell class and turn."""
+    """The images rotated by quarter (or half) turns in equal parts, and labels of class and rotation."""
     if turns == 1:
         return images, labels
     which = torch.arange(len(images), device=images.device) % turns

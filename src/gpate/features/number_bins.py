@@ -1,16 +1,16 @@
-r"""Cells of a number where its mass is: from noisy counts on wider cells, and nothing else.
+r"""Adaptive bins of a numeric column, from noisy counts on coarser bins.
 
-Bounds that are declared far too wide (an income from 0 to 10^9) leave all values in one of the schema's equal steps. From
-noisy counts on the cells there are, `refined` makes finer ones:
+With bounds declared far too wide (an income from 0 to 10^9) all values fall into one of the schema's equal bins. From noisy
+counts of the current cells, `refined` makes finer ones:
 
-1. A cell is **empty** if neither it, nor the run of 2, 4, 8, ... cells around it, stands three deviations out of the noise. A run
-   of k cells has sqrt(k) times the noise of one and, along a tail, k times the mass.
-2. Empty cells at both ends are cut off. What lies there falls into the outermost cell that is left, and is drawn from it:
-   outliers are clipped to where the noise lets mass be seen. Runs of empty cells between others become one.
-3. A **crowded** cell, with more than a quarter of the mass, is divided into as many equal parts as its share of `most`. A cell
-   of one whole number, or as narrow as float32 tells numbers apart, is not.
+1. A cell is **empty** if neither it, nor the aligned run of 2, 4, 8, ... cells around it, exceeds three standard deviations of the
+   noise. A run of k cells has sqrt(k) times the noise of one and, along a tail, k times the mass.
+2. Empty cells at both ends are removed. Values there fall into the outermost remaining cell: outliers are clipped to where
+   mass exceeds the noise. Runs of empty cells between others are merged.
+3. A **crowded** cell, with more than a quarter of the mass, is divided into as many equal parts as its fraction of `most`. A cell
+   of one integer, or as narrow as the precision of float32, is not.
 
-Each call can narrow the cells `most` times, so a few rounds of counts find any clump of values; all of it is post-processing.
+Each call can refine the cells `most` times, so a few rounds of counts locate any cluster of values; all of it is post-processing.
 
     >>> from gpate.schema.columns import Numeric
     >>> pay = Numeric(name="pay", bounds=(0, 1e9))
@@ -35,17 +35,17 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 CROWDED = 0.25
-"""A cell with more of its column's mass is divided."""
+"""A cell with a larger fraction of its column's mass is divided."""
 
 CLEAR = 3.0
-"""Deviations of the noise that a filled cell stands out by."""
+"""Standard deviations of the noise by which a filled cell exceeds zero."""
 
 NARROWEST = 2.0**-22
-"""Of a cell, in the units of an encoded row, which are float32."""
+"""Smallest width of a cell in an encoded row, which is float32."""
 
 
 def filled(counts: Floats, spread: float) -> Bools:
-    """Which cells hold something, alone or as a part of an aligned run of 2, 4, 8, ... that are not yet known to.
+    """Cells with mass, alone or as part of an aligned run of 2, 4, 8, ... cells that have none alone.
 
     >>> filled(np.array([90.0, 9.0, 9.0, 9.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
     [True, True, True, True, False, False, False, False]
@@ -63,7 +63,7 @@ def filled(counts: Floats, spread: float) -> Bools:
 
 
 def crowded(column: Bounded, edges: tuple[float, ...], counts: Floats, spread: float) -> Bools:
-    """Which cells hold more than a quarter of the mass, and can be divided."""
+    """Cells with more than a quarter of the mass that can be divided."""
     mass = np.where(filled(counts, spread), np.maximum(counts, 0.0), 0.0)
     room = np.array([values_between(column, low, high) > 1 for low, high in pairwise(edges)])
     return np.asarray((mass > CROWDED * max(mass.sum(), 1e-12)) & room)
@@ -72,13 +72,13 @@ def crowded(column: Bounded, edges: tuple[float, ...], counts: Floats, spread: f
 def refined(
     column: Bounded, edges: tuple[float, ...], counts: Floats, *, spread: float, most: int
 ) -> tuple[float, ...]:
-    """Edges without what is empty, and finer where cells are crowded; the same if all is noise.
+    """Edges without empty cells, and finer where cells are crowded; unchanged if all cells are noise.
 
     Args:
-        column: what the schema declares.
-        edges: of its cells, rising.
+        column: as declared in the schema.
+        edges: of its cells, increasing.
         counts: of each cell, with noise.
-        spread: the noise's standard deviation.
+        spread: standard deviation of the noise.
         most: parts that a cell with all of the mass is divided into.
     """
     holds = filled(counts, spread)
@@ -93,13 +93,13 @@ def refined(
         if divided[cell]:
             parts = math.ceil(most * mass[cell] / mass.sum())
             found += _cuts(column, low, high, parts)
-        if holds[cell] or holds[cell + 1]:  # of a run of empty cells only the last edge stays
+        if holds[cell] or holds[cell + 1]:  # keep the last edge of a run of empty cells
             found.append(high)
     return tuple(found)
 
 
 def values_between(column: Bounded, low: float, high: float) -> float:
-    """How many values of a column can be told apart between two places of an encoded row."""
+    """Number of distinct values of a column between two positions of an encoded row."""
     if high - low < 2 * NARROWEST:
         return 1
     unit = _step(column)
@@ -110,7 +110,7 @@ def values_between(column: Bounded, low: float, high: float) -> float:
 
 
 def _cuts(column: Bounded, low: float, high: float, parts: int) -> list[float]:
-    """Places inside a cell, equally far apart; halfway between whole numbers if the column has only those."""
+    """Equidistant positions inside a cell; halfway between integers in an integer column."""
     parts = min(parts, int((high - low) / NARROWEST))
     places = np.linspace(low, high, parts + 1)[1:-1]
     unit = _step(column)
@@ -120,7 +120,7 @@ def _cuts(column: Bounded, low: float, high: float, parts: int) -> list[float]:
 
 
 def _step(column: Bounded) -> float | None:
-    """What the values of a column are whole multiples of; None if of nothing."""
+    """Step of which all values of a column are multiples; None without one."""
     if isinstance(column, Integer):
         return 1.0
     return float(UNITS[column.unit]) if isinstance(column, Datetime) else None
@@ -131,14 +131,14 @@ def _scale(column: Bounded) -> str:
 
 
 def _value(column: Bounded, places: Floats) -> Floats:
-    """Places in an encoded row -> values."""
+    """Positions in an encoded row -> values."""
     spread, back = SCALES[_scale(column)]
     low, high = spread(np.array(column.span, dtype=np.float64))
     return back(low + places * (high - low))
 
 
 def _place(column: Bounded, values: Floats) -> Floats:
-    """Values -> places in an encoded row."""
+    """Values -> positions in an encoded row."""
     spread = SCALES[_scale(column)][0]
     low, high = spread(np.array(column.span, dtype=np.float64))
     return np.asarray((spread(values) - low) / (high - low))

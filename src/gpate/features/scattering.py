@@ -1,23 +1,23 @@
-r"""The scattering transform of images: what a convolutional network would see first, without learning it.
+r"""The scattering transform of images: a fixed convolutional network of wavelets.
 
-An image x is filtered with Morlet wavelets psi of J scales and L orientations, and the modulus is taken; once more for
-the scales that are coarser; each result is smoothed with a Gaussian phi and read off on a grid of 2^J pixels (Mallat
+An image x is filtered with Morlet wavelets psi of J scales and L orientations, and the modulus is taken; the same again at
+coarser scales; each result is smoothed with a Gaussian phi and sampled on a grid of 2^J pixels (Mallat
 2012; Bruna and Mallat 2013):
 
     S0 = x * phi,    S1 = |x * psi_a| * phi,    S2 = ||x * psi_a| * psi_b| * phi   with b coarser than a.
 
-Small shifts and bends of a stroke move S little, so the mean of S over a class tells much about the class.
+S is stable to small shifts and deformations of a stroke, so its mean over a class is informative.
 
-**How it is computed.** Images are mirrored at their edges. Wavelets act on the spectrum, where they are real; a result at
-scale 2^j is kept on every 2^j-th pixel only, which is a fold of its spectrum. Those wavelets see half of the plane, so
-the modulus loses next to nothing by the fold. The Gaussian is separable and lands on few points, so smoothing, reading
-off and dropping the mirrored edges are one small matrix for the rows and one for the columns.
+**Computation.** Images are mirrored at their edges. Wavelets are applied in the frequency domain, where they are real; a
+result at scale 2^j is subsampled to every 2^j-th pixel, which folds its spectrum. The wavelets cover half of the plane, so
+aliasing hardly changes the modulus. The Gaussian is separable and is sampled at few points, so smoothing, sampling
+and removing the mirrored edges are one small matrix for the rows and one for the columns.
 
-**Small images on a GPU.** Up to some 40 pixels the linear steps are cheaper as plain matrices than as spectra: images
-times one matrix, modulus, times another. The matrices are found by sending single pixels through the steps above.
+**Small images on a GPU.** Up to some 40 pixels the linear steps are cheaper as matrices than as FFTs: images
+times one matrix, modulus, times another. The matrices are computed by applying the steps above to single pixels.
 
-**Units.** The result is divided by the root of the number of channels times grid points: its length is then the root
-mean square of the local coefficients, about 0.7 for pictures of all sizes, and so one bandwidth serves them all.
+**Units.** The result is divided by the square root of the number of channels times grid points: its norm is then the root
+mean square of the local coefficients, about 0.7 for images of all sizes, so one bandwidth fits all.
 
     >>> Scattering((1, 28, 28)).dims, Scattering((1, 28, 28)).scales, Scattering((3, 64, 64)).scales
     (3969, 2, 3)
@@ -37,20 +37,20 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from gpate.errors import InvalidValue, require_count
 
 _MOST = 2**25
-"""Entries of the largest matrix, up to which matrices are taken instead of spectra: 28 x 28 and 32 x 32 are below."""
+"""Entries of the largest matrix for which matrices are used instead of FFTs: 28 x 28 and 32 x 32 are below."""
 
 _SMALLEST = 1e-18
-"""What is less is taken for zero: a modulus, whose square would not be a number, and a weight."""
+"""Smaller moduli, whose square would underflow, and smaller weights count as zero."""
 
 SLANT = 0.5
-"""Width of a wavelet along its wave over its width across: kymatio's choice 4 / L at L = 8."""
+"""Aspect ratio of a wavelet: kymatio's choice 4 / L at L = 8."""
 
 ORDER_WEIGHTS = (1.0, 3.0, 9.0)
-"""Each modulus loses energy; these bring the orders to like size."""
+"""Weights of the orders, which compensate the energy lost in each modulus."""
 
 
 def scales_for(height: int, width: int) -> int:
-    """J by the smaller side: 1 below 24 pixels, 2 at 28 and 32, 3 at 64."""
+    """Default J by the smaller side: 1 below 24 pixels, 2 at 28 and 32, 3 at 64."""
     return max(1, round(math.log2(min(height, width) / 8)))
 
 
@@ -71,7 +71,7 @@ class Scattering:
         step = 2**self.scales
         if min(height, width) < 2 * step:
             raise InvalidValue(
-                "image size", f"{height}x{width}", f"at least {2 * step} pixels each way", "Take fewer scales."
+                "image size", f"{height}x{width}", f"at least {2 * step} pixels each way", "Use fewer scales."
             )
         self.grid = math.ceil(height / step), math.ceil(width / step)
         paths = 1 + self.scales * orientations + math.comb(self.scales, 2) * orientations**2
@@ -100,7 +100,7 @@ class Scattering:
         return self._in_units(torch.cat([part.flatten(1) for part in out], 1))
 
     def by_matrices(self, records: Tensor) -> Tensor:
-        """The same, for small images: every linear step is one product."""
+        """The transform for small images: every linear step is one matrix product."""
         steps = _matrices(self.shape[1:], self.scales, self.orientations, records.dtype, records.device)
         x = records.reshape(-1, self.shape[1] * self.shape[2])
         out = [x @ steps["smooth"]]
@@ -113,7 +113,7 @@ class Scattering:
         return self._in_units(torch.cat([part.reshape(len(records), -1) for part in out], 1))
 
     def linear_steps(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """The matrices, float64 [inputs, outputs]; of a complex step, real and imaginary parts side by side."""
+        """The matrices, float64 [inputs, outputs]; real and imaginary parts of a complex step are concatenated."""
         alone = Scattering((1, *self.shape[1:]), scales=self.scales, orientations=self.orientations)
         _, height, width = self.shape
         pixels = torch.eye(height * width, dtype=torch.float64, device=device).view(-1, 1, height, width)
@@ -172,7 +172,7 @@ class Scattering:
 
 
 class LumaScattering:
-    """Of a colour image, the scattering of its brightness, and its colours smoothed: edges seldom differ by colour.
+    """Scattering of the brightness of a colour image, and its smoothed colours.
 
     Brightness is (r + g + b) / 3 and the two colours are (r - b) / 2 and (r - 2 g + b) / 4, in [-1/2, 1/2].
 
@@ -196,9 +196,9 @@ class LumaScattering:
 
 
 class _Filtered(torch.autograd.Function):
-    """Spectra times wavelets, on fewer pixels: the mean over the frequencies that become one.
+    """Spectra times wavelets, subsampled: the mean over aliased frequencies.
 
-    It is added up part by part: all products at once would not fit into a processor's cache.
+    Summed part by part, since all products together would not fit into a CPU cache.
     """
 
     @staticmethod
@@ -227,7 +227,7 @@ class _Filtered(torch.autograd.Function):
 
 
 class _Modulus(torch.autograd.Function):
-    """|z|, with gradient zero at zero, in real numbers: torch's own takes twice as long on a CPU."""
+    """|z| in real numbers, with gradient zero at zero: twice as fast as torch's on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, waves: Tensor) -> Tensor:
@@ -260,12 +260,12 @@ def _matrices(
 def _gaussians(
     size: int, before: int, after: int, have: int, step: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Weights [grid points, samples] of one axis; each row sums to one. Deviation: half the grid's step."""
+    """Gaussian weights [grid points, samples] of one axis; each row sums to one. Standard deviation: half the grid's step."""
     points = (torch.arange(math.ceil(size / step), dtype=torch.float64) + 0.5) * step - 0.5
     samples = torch.arange(0, size + before + after, 2**have, dtype=torch.float64) - before
     weights = torch.exp(-((points[:, None] - samples) ** 2) / (2 * (step / 2) ** 2))
     weights = weights / weights.sum(1, keepdim=True)
-    # numbers that single precision can only just tell from zero take a processor a hundred times as long
+    # denormal numbers are a hundred times slower on a CPU
     return weights.where(weights > _SMALLEST, 0.0).to(dtype=dtype, device=device)
 
 

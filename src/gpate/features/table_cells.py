@@ -1,19 +1,18 @@
-r"""Low-order tables: which cell of each column a record falls in, and which groups of cells a two-way table has.
+r"""Cells of low-order marginals: the cell of each column that a record falls in, and the groups of cells of a two-way table.
 
-A record adds one to one cell of every table, so T tables together move by a vector of length sqrt(T) when a record is
-added or removed. A table of weight w moves by w, and T1 one-way tables of weight w1 beside T2 two-way tables of weight
+A record adds one to one cell of every table, so T tables together change by a vector of norm sqrt(T) when a record is
+added or removed. A table of weight w changes by w, and T1 one-way tables of weight w1 with T2 two-way tables of weight
 w2 by
 
     sqrt(T1 w1^2 + T2 w2^2) = 1    for    w1^2 = s / T1,  w2^2 = (1 - s) / T2.
 
-That is the same release as two Gaussian ones, of mu^2 shares s and 1 - s: noise sqrt(T1 / s) / mu on a one-way count and
-sqrt(T2 / (1 - s)) / mu on a two-way count. They are released one after the other, because what the first says (where the
-mass lies) chooses the groups of the second: post-processing, so it is free. `gpate.boundary.NoisyBlocks` counts, bounds
-and noises.
+This equals two Gaussian releases with fractions s and 1 - s of mu^2: noise sqrt(T1 / s) / mu on a one-way count and
+sqrt(T2 / (1 - s)) / mu on a two-way count. The two-way tables are released second, because the one-way tables determine
+their groups, by post-processing. `gpate.boundary.NoisyBlocks` counts, bounds sensitivity and adds noise.
 
-Cells come from the schema alone: a category each; a whole number each where there are few; else equal steps between the
-declared bounds on the declared scale; or from a release of their own (`gpate.features.number_bins`). A missing value is a cell of
-its own, the last.
+Cells come from the schema alone: one per category; one per integer where there are few; else equal steps between the
+declared bounds on the declared scale; or from a release of their own (`gpate.features.number_bins`). Missing values have
+their own cell, the last.
 
     >>> from gpate.schema import Schema
     >>> columns = {"age": {"type": "integer", "bounds": [0, 2], "missing": True}, "pay": {"type": "numeric", "bounds": [0, 1]}}
@@ -56,8 +55,8 @@ class ColumnCells:
         start: its first slot.
         cells: how many, the missing one included.
         missing: whether the last cell stands for a missing value.
-        edges: of a number's cells, rising; empty for others. The schema's run from 0 to 1. Where they end before, values
-            beyond fall into the outermost cells.
+        edges: of a number's cells, increasing; empty for others. The schema's range from 0 to 1; values beyond the
+            outermost edges fall into the outermost cells.
     """
 
     name: str
@@ -69,11 +68,11 @@ class ColumnCells:
 
     @property
     def slots(self) -> int:
-        """How many slots of an encoded row are the column's."""
+        """Number of slots of the column in an encoded row."""
         return self.cells if self.kind == "onehot" else 1 + self.missing
 
     def codes(self, features: Tensor) -> Tensor:
-        """Encoded rows -> the cell of each, int64 [records]."""
+        """Encoded rows -> cells, int64 [records]."""
         if self.kind == "onehot":
             return features[:, self.start : self.start + self.cells].argmax(1)
         value = features[:, self.start]
@@ -91,12 +90,12 @@ class TableCells:
     """The cells of every column of a table, from its schema.
 
     Args:
-        schema: the table's; its label, if it has one, is not among the columns.
-        resolution: most cells of a number. A column of whole numbers with at most twice as many values gets one each.
+        schema: of the table; its label, if it has one, is not among the columns.
+        resolution: maximal number of cells of a number. An integer column with at most twice as many values has one each.
 
     Attributes:
         columns: in the order of the encoded row.
-        sizes: how many cells each has.
+        sizes: number of cells of each.
         width: of an encoded row.
     """
 
@@ -109,7 +108,7 @@ class TableCells:
         self.width = codec.width
 
     def with_edges(self, edges: Mapping[int, tuple[float, ...]]) -> TableCells:
-        """The same with other cells of some numbers, by their place in `columns`."""
+        """A copy with other cells of some numeric columns, by their index in `columns`."""
         other = copy(self)
         other.columns = tuple(
             replace(column, edges=edges[j], cells=len(edges[j]) - 1 + column.missing) if j in edges else column
@@ -165,9 +164,9 @@ def _edges(column: Bounded, resolution: int) -> tuple[float, ...]:
 
 
 def projected(noisy: Floats, total: float) -> Floats:
-    """The nearest counts (least squares) that are not negative and sum to `total`: what noise put below is taken away.
+    """The nearest non-negative counts (least squares) that sum to `total`.
 
-    The projection on a simplex: all counts fall by one amount, and those that would be negative become zero.
+    The projection on a simplex: all counts decrease by the same amount, and negative results become zero.
 
         >>> projected(np.array([10.0, 2.0, -3.0, 0.5]), 9.5).tolist()
         [8.75, 0.75, 0.0, 0.0]
@@ -181,10 +180,10 @@ def projected(noisy: Floats, total: float) -> Floats:
 
 
 def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
-    """Shares of noisy counts, drawn towards those of `pooled` by how much of their difference may be noise.
+    """Proportions of noisy counts, shrunk towards those of `pooled` by the part of their difference that may be noise.
 
-    Halves first, then halves of the halves, and so on: of many small counts, each lost in the noise, the sums are not. A
-    half's share moves from the pooled one by 1 - noise^2 / difference^2 of the difference, or not at all.
+    Recursively on halves: sums of many small counts exceed the noise where single counts do not. The proportion of a half
+    differs from the pooled one by the fraction 1 - noise^2 / difference^2 of the difference, or not at all.
 
         >>> shares_near(np.array([900.0, 100.0]), np.array([1.0, 1.0]), spread=1.0).round(3).tolist()
         [0.9, 0.1]
@@ -195,7 +194,7 @@ def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
         return np.ones(1)
     half = len(counts) // 2
     mass, total = float(pooled.sum()), float(counts.sum())
-    # two sums of the same numbers may differ in the last bit, and a share of more than 1 would leave less than 0
+    # rounding may give a proportion above 1, and a negative rest
     share = min(float(pooled[:half].sum()) / mass, 1.0) if mass > 0 else half / len(counts)
     if total > 0:
         apart = float(counts[:half].sum()) / total - share
@@ -207,16 +206,16 @@ def shares_near(counts: Floats, pooled: Floats, spread: float) -> Floats:
 
 
 def grouped(mass: Floats, *, most: int, ordered: bool, missing: bool) -> Ints:
-    """The group of each cell: at most `most` groups of about equal mass, and one more for a missing value.
+    """The group of each cell: at most `most` groups of about equal mass, and one more for missing values.
 
-    A cell with more than its part of the mass is a group alone, and the others share what is left. Groups of a number are
-    runs of neighbours; of categories, the largest alone and all the others together.
+    A cell with more than the average mass is a group of its own. Groups of a number are consecutive cells; of categories,
+    the largest alone and all others together.
 
     Args:
         mass: of each cell, as released; at least 0.
-        most: groups, without the missing one.
-        ordered: whether neighbours belong together.
-        missing: whether the last cell stands for a missing value.
+        most: maximal number of groups, without the missing one.
+        ordered: whether groups are consecutive cells.
+        missing: whether the last cell is for missing values.
     """
     require_count("groups", most, 1)
     values = len(mass) - missing
@@ -235,7 +234,7 @@ def _largest(mass: Floats, most: int) -> Ints:
 
 def _runs(mass: Floats, most: int) -> Ints:
     heavy = np.zeros(len(mass), dtype=bool)
-    while True:  # a heavy cell takes a group of its own, and the rest is divided anew
+    while True:  # a heavy cell is a group of its own; divide the rest again
         left = most - int(heavy.sum())
         part = mass[~heavy].sum() / max(1, left)
         more = ~heavy & (mass >= part) & (mass > 0)
@@ -252,7 +251,7 @@ def _runs(mass: Floats, most: int) -> Ints:
 
 
 def _merged(group: Ints, mass: Floats, most: int) -> Ints:
-    """Joins the two lightest neighbours until there are no more than `most` groups."""
+    """Merge the two lightest neighbours until there are at most `most` groups."""
     while group.max() >= most:
         masses = np.bincount(group, weights=mass)
         lightest = int(np.argmin(masses[1:] + masses[:-1]))

@@ -1,7 +1,7 @@
-"""Generators that learn from released values only. Nothing here can see `gpate.records`.
+"""Generators, trained on released values only. Does not import `gpate.records`.
 
-Two kinds behind one interface: networks (images, and tables after the paper), and mixtures of products (tables). A spec
-says which; `build_generator` makes it, `draw` makes records with it.
+Two kinds with one interface: networks (images, and tables as in the paper), and mixtures of products (tables). A spec
+describes a generator; `build_generator` builds it, `draw` samples records.
 """
 
 from gpate.generators.interface import Spec, build_generator, draw, spec_for, spec_from_json, spec_to_json

@@ -1,9 +1,9 @@
-"""An image generator with fixed statistics, folded for speed.
+"""An image generator with batch normalisation folded into its weights, for speed.
 
-With its normalisation statistics fixed, every layer of `ImageGenerator` is linear up to the leaky ReLU: scale and shift
-fold into the layer's weights, and what the label adds is a table with one entry per class, border effects included. What
-is left are products whose sizes suit tensor cores. `half` computes them in bfloat16: images have 8 bits, too. Used for the
-teachers' fakes on a GPU, by the tens of thousands; nothing that is released is made with it.
+With fixed normalisation statistics every layer of `ImageGenerator` is linear up to the leaky ReLU: scale and shift
+are folded into the layer's weights, and the label's contribution is a table with one entry per class, border effects
+included. The remaining products have sizes suited to tensor cores, in bfloat16 if asked for. Used for the
+teachers' synthetic records on a GPU; nothing that is released is computed with it.
 
     >>> from gpate.generators.networks import GeneratorSpec, build_network
     >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
@@ -47,7 +47,7 @@ class FoldedGenerator:
         weight = state["dense1.weight"] * scale[:, None]
         self.dense1, self.label1 = weight[:, :latent].to(dtype), (weight[:, latent:].T + shift).to(dtype)
         scale, shift = norm("norm2")
-        # maps last: the convolutions' own order
+        # channels last, as the convolutions
         weight = (state["dense2.weight"] * scale[:, None]).unflatten(0, self.base).permute(1, 2, 0, 3).flatten(0, 2)
         shift = shift.unflatten(0, self.base).permute(1, 2, 0).flatten()
         hidden = len(state["dense1.weight"])
@@ -67,7 +67,7 @@ class FoldedGenerator:
         kernels = phases(state[f"ups.{last}.weight"])  # 3x3, to four phases
         table = F.conv2d(onehot.expand(-1, -1, height, width), kernels[:, maps:], padding=1)
         self.table = table + state[f"ups.{last}.bias"].repeat_interleave(4)[:, None, None]
-        extra = -len(kernels) % 8  # tensor cores take outputs by eights
+        extra = -len(kernels) % 8  # tensor cores need multiples of eight outputs
         self.last = self._last(F.pad(kernels[:, :maps], (0, 0, 0, 0, 0, 0, 0, extra)))
 
     def _last(self, tensor: Tensor) -> Tensor:

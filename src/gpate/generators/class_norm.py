@@ -1,7 +1,7 @@
-"""Batch normalisation whose scale and shift depend on the class, and the ReLU after it.
+"""Class-conditional batch normalisation with ReLU.
 
 With mean and deviation of each channel over the batch, a record of class c becomes relu(scale_c (x - mean) / deviation +
-shift_c). On a GPU with Triton it is computed by kernels of our own (`gpate.generators.norm_kernels`).
+shift_c). On a GPU with Triton it is computed by the kernels of `gpate.generators.norm_kernels`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gpate.torch_utils import has_triton
 
 
 class ClassNorm(nn.Module):
-    """Normalises by batch, scales and shifts by class, rectifies.
+    """Batch normalisation with scale and shift by class, and ReLU.
 
     Args:
-        maps: channels.
-        classes: how many.
+        maps: number of channels.
+        classes: number of classes.
     """
 
     def __init__(self, maps: int, classes: int) -> None:
@@ -52,7 +52,7 @@ class ClassNorm(nn.Module):
 
 
 class FusedNorm(torch.autograd.Function):
-    """The kernels, differentiable: mean and inverse deviation are those of x, and move with it."""
+    """The kernels as a differentiable function; mean and inverse deviation depend on x."""
 
     @staticmethod
     def forward(
@@ -65,7 +65,7 @@ class FusedNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Of x, scale and shift."""
+        """Gradients of x, scale and shift."""
         (gradient,) = gradients
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         return (*_kernels().backward(gradient, *ctx.saved_tensors), None, None, None)

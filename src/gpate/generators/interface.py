@@ -1,4 +1,4 @@
-"""One interface for all generators: a spec of public numbers, a module of weights, and `draw`."""
+"""The interface of all generators: a spec of public numbers, a module with weights, and `draw`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Spec = GeneratorSpec | MixtureSpec
 
 
 def build_generator(spec: Spec) -> nn.Module:
-    """The generator for a spec, with weights yet to be given."""
+    """Build the generator of a spec, without trained weights."""
     return Mixture(spec) if isinstance(spec, MixtureSpec) else build_network(spec)
 
 
 @torch.no_grad()
 def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generator) -> Tensor:
-    """Encoded records, one for each label, [m, width]."""
+    """Sample encoded records, one for each label, [m, width]."""
     if isinstance(generator, Mixture):
         return generator.draw(labels, stream)
     assert isinstance(spec, GeneratorSpec)
@@ -35,7 +35,7 @@ def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generat
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
-    """Plain data; a mixture's says so, a network's `kind` is that of its records."""
+    """Plain data; `kind` is `mixture`, or for a network the kind of its records."""
     return {"kind": "mixture", **spec.to_json()} if isinstance(spec, MixtureSpec) else spec.to_json()
 
 
@@ -44,7 +44,7 @@ def spec_from_json(data: Mapping[str, Any]) -> Spec:
 
     Raises:
         KeyError: a field is missing or unknown.
-        TypeError, ValueError: a field is not what it should be.
+        TypeError, ValueError: a field is invalid.
     """
     mixture = data["kind"] == "mixture"
     known: type[Any] = MixtureSpec if mixture else GeneratorSpec

@@ -1,25 +1,24 @@
-r"""Training a student to match released means.
+r"""Train a student to match released means.
 
 For each class c the gate has released a noisy mean M_c of phi(x) over its records. The student G is trained so that its
-own mean m_c = E phi(G(z, c)) comes near: for as long as one likes, since all this is post-processing. The loss is
+own mean m_c = E phi(G(z, c)) approaches it; all of it is post-processing. The loss is
 
     sum over targets and classes of  w_c |m_c - M_c|^2,
 
 with weights that are small where the noise is large. A batch has the same number n of records of every class. The
-square of a batch's mean is too large by its variance over n, which would reward a student for saying always the same;
-so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is right in expectation.
+square of a batch's mean is biased by its variance over n, which would favour a collapsed student;
+so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is unbiased.
 
-**Small batches.** On a CPU a batch has few records, and m_c - M_c is soon less than what its mean is off by. With `memory` the
-student's own means are carried from step to step. So that they do not lag behind, each step adds what it changed, seen on the
-batch at hand under the weights before and after:
+**Small batches.** On a CPU a batch has few records, and m_c - M_c is soon smaller than the sampling error of m_c. With `memory`
+the student's means are carried from step to step, corrected by the change of the current batch under the weights before and after
+the step:
 
-    m  <-  mean of the batch  +  memory (m - mean of the same latents under the weights before).
+    m  <-  mean of the batch  +  memory (m - mean of the same latents under the previous weights).
 
 The noise of m is then that of a batch some 2 / (1 - memory) times as large, for one more pass forward without gradients (the
 estimator is that of STORM, Cutkosky and Orabona 2019).
 
-What is kept in the end is the mean of the weights over the last steps (an exponential moving average): single steps
-follow the noise of their batches.
+The result is an exponential moving average of the weights, since single steps follow the noise of their batches.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ from gpate.torch_utils import Recorded
 
 @dataclass(frozen=True, kw_only=True)
 class Matching:
-    """How a student is trained on one round's targets.
+    """Settings of the training on one round's targets.
 
     Attributes:
         steps: of the optimiser.
-        batch: records in a step, a multiple of the classes or cut down to one.
+        batch: records per step, rounded down to a multiple of the classes.
         learning_rate: Adam's, at the first step.
-        momentum: Adam's memory of the gradients, below 1. With a memory of the means they have little noise, and more pays.
+        momentum: Adam's beta_1, below 1.
         decay: of the learning rate to zero: `cosine`, `linear` or `none`.
-        average: memory of the moving average of the weights, as a share of the steps; 0 keeps the last weights.
-        memory: of the student's own means, below 1; 0 takes those of the batch.
+        average: time constant of the moving average of the weights, as a fraction of the steps; 0 keeps the last weights.
+        memory: of the student's own means, below 1; 0 uses those of the batch.
         unbiased: whether squares of means are estimated without bias.
         precision: of the student's network in training: `float32`, `bfloat16`, or `auto`: bfloat16 on a GPU. Feature maps
-            are computed in single precision always.
+            are always computed in single precision.
     """
 
     steps: int = 2000
@@ -87,12 +86,12 @@ class Matching:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What the student should match.
+    """Released means to match.
 
     Attributes:
         features: the map phi.
         means: released, [classes, dims].
-        weights: of the classes: how far each mean is to be trusted. From released numbers only.
+        weights: of the classes, smaller for noisier means. From released numbers only.
     """
 
     features: FeatureMap
@@ -109,14 +108,14 @@ def match(
     round_: int = 0,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Trains the student to match all targets together.
+    """Train the student to match all targets jointly.
 
     Args:
-        student: trained in place; afterwards it holds the averaged weights.
+        student: trained in place; afterwards it has the averaged weights.
         targets: what to match.
-        settings: how.
-        streams: for latents.
-        round_: tells the streams of one round from those of another.
+        settings: of training.
+        streams: of the latents.
+        round_: index of the round, for its streams.
         on_step: called after each step with its number; it may raise to stop.
     """
     spec, device = student.spec, student.device
@@ -129,7 +128,7 @@ def match(
     on_gpu = device.type == "cuda"
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and on_gpu)
     if on_gpu:
-        # the order that tensor cores like
+        # channels last, for tensor cores
         student.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = _Average(student.network, settings)
     own = _OwnMeans(student.network, settings.memory, spec.classes) if settings.memory else None
@@ -175,7 +174,7 @@ def distance(vectors: Tensor, means: Tensor, weights: Tensor, *, unbiased: bool 
     """Weighted squared distance of class means, up to a constant that does not depend on the vectors.
 
     Args:
-        vectors: phi of a batch, the same number n of each class, class after class: [classes * n, dims].
+        vectors: phi of a batch, the same number n of each class, sorted by class: [classes * n, dims].
         means: targets [classes, dims].
         weights: [classes].
         unbiased: leave out the pairs of a vector with itself.
@@ -190,14 +189,14 @@ def distance(vectors: Tensor, means: Tensor, weights: Tensor, *, unbiased: bool 
 
 
 def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory: float) -> Tensor:
-    """What has the gradient of the distance where the student's own means are told.
+    """A loss with the gradient of the distance at given means of the student.
 
     Args:
         vectors: as for `distance`.
         own: the student's means [classes, dims], without gradients.
         means: targets [classes, dims].
         weights: [classes].
-        memory: that `own` is made with. A vector's part in it comes to 1 - memory of a batch's, which is left out; 1 leaves it in.
+        memory: of `own`. The contribution of a vector to its own mean, 1 - memory of a batch's, is subtracted.
     """
     grouped = vectors.view(len(means), -1, vectors.shape[1])
     n = grouped.shape[1]
@@ -207,7 +206,7 @@ def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory
 
 
 class _OwnMeans:
-    """The student's class means, carried from step to step. A step may be recorded: all that changes is in tensors."""
+    """The student's class means, carried from step to step. All state is in tensors, so that a step can be recorded."""
 
     def __init__(self, network: torch.nn.Module, memory: float, classes: int) -> None:
         self._network, self._classes = network, classes
@@ -217,14 +216,14 @@ class _OwnMeans:
         self._memory = next(network.parameters()).new_zeros(())
 
     def remember(self, steps: int) -> None:
-        """Sets how much of the means counts, after so many steps: nothing at first, and a plain mean's share while they are few."""
+        """Set the memory after so many steps: zero at first, then that of a plain mean, up to the maximum."""
         self._memory.fill_(min(self._most, 1 - 1 / (1 + steps)))
 
     @torch.no_grad()
     def update(
         self, vectors: Sequence[Tensor], again: Callable[[torch.nn.Module], Sequence[Tensor]]
     ) -> Sequence[Tensor]:
-        """From a batch's vectors of each map, and what makes them again under other weights."""
+        """Update from a batch's vectors of each map; `again` recomputes them under other weights."""
         self._before.train(self._network.training)
         now, then = ([self._mean(v) for v in made] for made in (vectors, again(self._before)))
         if not self._means:
@@ -239,7 +238,7 @@ class _OwnMeans:
 
 
 class _Average:
-    """The exponential moving average of a network's weights; a plain mean while it is young."""
+    """Exponential moving average of a network's weights; a plain mean in the first steps."""
 
     def __init__(self, network: torch.nn.Module, settings: Matching) -> None:
         self._live: list[Tensor] = list(network.parameters())

@@ -1,9 +1,9 @@
-r"""The student for tables: per class a mixture of products of categoricals.
+r"""The generator for tables: per class a mixture of products of categorical distributions.
 
-Component k of class c draws every column on its own, group g of a column with probability P[k, g], and has weight pi[k];
-`gpate.generators.mixture_fit` finds them. A table's groups are coarse. Inside a group a record's cell is drawn by the class's
-one-way table, and its place within the cell uniformly: `Mixture.draw` gives encoded rows, as
-`gpate.schema.codec.TableCodec.decode` takes them.
+Component k of class c draws the columns independently, group g of a column with probability P[k, g], and has weight pi[k];
+`gpate.generators.mixture_fit` fits them. Groups are coarse: within a group a record's cell is drawn from the class's
+one-way table, and its position in the cell uniformly. `Mixture.draw` returns encoded rows for
+`gpate.schema.codec.TableCodec.decode`.
 
     >>> spec = MixtureSpec(width=1, columns=(ColumnSpec(kind="flag", start=0, cells=2),), components=(1,), groups=((2,),))
     >>> coin = Mixture(spec)
@@ -30,13 +30,13 @@ KINDS = ("number", "flag", "onehot")
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSpec:
-    """Where a column lies in an encoded row.
+    """Position of a column in an encoded row.
 
     Attributes:
         kind: `number`, `flag` or `onehot`, as in `gpate.schema.codec.Block`.
         start: its first slot.
-        cells: how many, the missing one included.
-        missing: whether the last cell stands for a missing value.
+        cells: number of cells, the missing one included.
+        missing: whether the last cell is for missing values.
     """
 
     kind: str
@@ -53,13 +53,13 @@ class ColumnSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureSpec:
-    """All that is needed to build a mixture again: public numbers only.
+    """Specification of a mixture: public numbers only.
 
     Attributes:
         width: of an encoded row.
         columns: in the row's order.
-        components: of each class.
-        groups: for each class, how many groups each column has.
+        components: number for each class.
+        groups: for each class, the number of groups of each column.
     """
 
     width: int
@@ -88,7 +88,7 @@ class MixtureSpec:
 
     @property
     def cells(self) -> int:
-        """Of all columns together."""
+        """Number of cells of all columns."""
         return sum(column.cells for column in self.columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class _Class(nn.Module):
 
 
 class Mixture(nn.Module):
-    """The student: draws encoded rows for given labels.
+    """Draws encoded rows for given labels.
 
-    Its `state_dict` holds, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all of them
+    Its `state_dict` contains, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all classes
     `low` and `high`, the ends of each cell of a number.
     """
 
@@ -180,21 +180,21 @@ def _choices(tables: Tensor, which: Tensor, stream: torch.Generator) -> Tensor:
     """One draw from row `which[i]` of `tables`, for each i."""
     ends = tables.double().cumsum(1)
     ends = ends / ends[:, -1:]
-    # rows one after the other on one line, each of length 1: a single sorted search finds row and place
+    # rows concatenated on one line, each of length 1: a single sorted search finds row and position
     line = (ends + torch.arange(len(ends))[:, None]).flatten()
     at = torch.rand(len(which), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-40) + which
     return torch.searchsorted(line, at, right=True).clamp(max=line.numel() - 1) - which * tables.shape[1]
 
 
 def shares_inside(group_of: Tensor, inside: Tensor) -> Tensor:
-    """Each cell's share of its group, float64: in proportion to `inside`, evenly where a group has none of it."""
+    """Proportion of each cell in its group, float64: by `inside`, or uniform where a group has no mass."""
     mass = inside.double().clamp_min(0.0)
     total = torch.zeros(int(group_of.max()) + 1, dtype=torch.float64).index_add_(0, group_of, mass)[group_of]
     return torch.where(total > 0, mass / total, 1.0 / torch.bincount(group_of)[group_of])
 
 
 def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Generator) -> Tensor:
-    """A cell of each group, by its share."""
+    """Sample a cell of each group."""
     order = torch.argsort(group_of, stable=True)
     groups = int(group_of.max()) + 1
     members = torch.bincount(group_of, minlength=groups)

@@ -1,6 +1,6 @@
-r"""Fitting a mixture of products to released tables, which it has in closed form.
+r"""Fit a mixture of products to released tables.
 
-With n records in a class its one-way tables are n pi^T P and its two-way tables the blocks of
+With n records in a class its one-way tables are, in closed form, n pi^T P and its two-way tables the blocks of
 
     n P^T diag(pi) P,
 
@@ -8,12 +8,13 @@ so the fit needs no sampling and no network: Adam on the squared distance, weigh
 
     sum over cells of ((table - noisy) / noise)^2  /  cells.
 
-At the truth that is 1 in expectation. Below 1 the noise itself is learnt, so the fit **stops when it reaches 1**. Random
-starts differ where the tables do not say; all of them are pooled as one mixture. Only released tables come in.
+For the true distribution its expectation is 1. Below 1 the noise is fitted, so the fit **stops when it reaches 1**. Random
+starts differ where the tables do not determine the distribution; all of them are pooled as one mixture. Only released tables
+are used.
 
 Where there is much more signal than noise, K components are too few to reach 1. So after some steps **the starts that have not
-reached it are joined**: R starts of K components are one mixture of R K, which is fitted on as a whole at the same cost per
-step. Noise decides: the noisier the tables, the sooner a start is done, and the more it is an average of several.
+reached it are joined**: R starts of K components form one mixture of R K, which is fitted as a whole at the same cost per
+step. The noisier the tables, the earlier a start is finished, and the more the result is an average of several.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Ints = NDArray[np.int64]
 
 
 class ReleasedTables(Protocol):
-    """What the gate gives out, as far as a student needs to know it."""
+    """The interface of released tables that a generator needs."""
 
     @property
     def value(self) -> Sequence[Floats]:
@@ -44,15 +45,15 @@ class ReleasedTables(Protocol):
 
     @property
     def receipts(self) -> tuple[object, ...]:
-        """The ledger lines that paid for them."""
+        """The ledger lines of their charges."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Released tables of some classes, and how noisy they are.
+    """Released tables of some classes, and their noise.
 
     Attributes:
-        sizes: records in each class, estimated from what was released; above 0.
+        sizes: records in each class, estimated from released values; above 0.
         oneway: for each column [classes, cells].
         oneway_spread: standard deviation of its noise.
         groups: for each column the group of each cell.
@@ -71,20 +72,20 @@ class Measured:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many groups each column has."""
+        """Number of groups of each column."""
         return tuple(int(group.max()) + 1 for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitting:
-    """How a mixture is fitted: choices of the student, none of which touches privacy.
+    """Settings of the fit; none of them affects privacy.
 
     Attributes:
         components: K, of one start.
-        restarts: random starts, pooled.
-        steps: at most this many, of Adam.
-        apart: of the steps, that starts are fitted apart from each other.
-        learning_rate: Adam's; falls to a twentieth along half a cosine.
+        restarts: number of random starts, pooled.
+        steps: maximal number of Adam steps.
+        apart: fraction of the steps in which starts are fitted separately.
+        learning_rate: Adam's; decays to a twentieth along half a cosine.
         target: the loss per cell at which a start stops.
         spread: of the random starts, in log probabilities.
     """
@@ -119,10 +120,10 @@ def fit_tables(
     """Weights [classes, K R] and group probabilities [classes, K R, groups] of all R starts, pooled.
 
     Args:
-        measured: what was released.
-        fitting: how.
+        measured: the released tables.
+        fitting: settings.
         stream: of the random starts.
-        after_step: called now and then with the step; may raise to stop.
+        after_step: called regularly with the step; may raise to stop.
     """
     classes = len(measured.sizes)
     if not measured.groups:
@@ -145,7 +146,7 @@ def fit_tables(
 
 
 def _joined(pi: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Several starts as one mixture, whose weights sum to their number: [classes, R K] and [classes, R K, groups]."""
+    """Join several starts to one mixture, whose weights sum to their number: [classes, R K] and [classes, R K, groups]."""
     return pi.transpose(0, 1).flatten(1, 2), p.transpose(0, 1).flatten(1, 2)
 
 
@@ -157,7 +158,7 @@ def _descended(
     steps: range,
     after_step: Callable[[int], None],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each start pi [R, classes, K] and P [R, classes, K, groups] where it stopped, and whether it reached the target [R]."""
+    """Fit the starts: final pi [R, classes, K] and P [R, classes, K, groups], and whether each reached the target [R]."""
     shape = (distance.restarts, -1, *logits.shape[1:])
     optimiser = torch.optim.Adam([logits, mixing])
     running = torch.ones(distance.restarts, dtype=torch.bool)
@@ -178,7 +179,7 @@ def _descended(
 
 
 _LARGEST = 40.0
-"""Of a log probability before it is normalised: nothing overflows, and e^-80 is as good as zero."""
+"""Bound on an unnormalised log probability: nothing overflows, and e^-80 is practically zero."""
 
 
 class _Distance:
@@ -221,9 +222,9 @@ class _Distance:
         return loss.view(self.restarts, -1).sum(1) / self.cells, pi, p, on_mixing / self.cells, on_logits / self.cells
 
     def starts(self, noise: Tensor) -> Tensor:
-        """Random starts [R, classes, K, groups] whose components differ, and have the one-way tables on average.
+        """Random starts [R, classes, K, groups] whose components differ and match the one-way tables on average.
 
-        Noise in log probabilities makes their mean flatter; a few corrections by what the mean lacks undo that.
+        Noise in log probabilities flattens their mean; a few corrections undo that.
         """
         logits = self.first[:, None] + noise
         for _ in range(5):
@@ -248,7 +249,7 @@ def _group_tables(measured: Measured) -> tuple[Tensor, Tensor]:
 
 
 def _gram_tables(measured: Measured) -> tuple[Tensor, Tensor]:
-    """Two-way tables laid out as one symmetric matrix per class, and one over their spread; 0 where none was released."""
+    """Two-way tables as one symmetric matrix per class, and the inverse of their spread; 0 where none was released."""
     sizes = measured.group_sizes
     starts = list(accumulate(sizes, initial=0))
     gram = torch.zeros(len(measured.sizes), starts[-1], starts[-1])
@@ -263,6 +264,6 @@ def _gram_tables(measured: Measured) -> tuple[Tensor, Tensor]:
 
 
 def _first(oneway: Tensor, spread: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Log probabilities of the one-way tables alone; a count lost in the noise has a tenth of the noise."""
+    """Log probabilities of the one-way tables; counts below the noise are set to a tenth of the noise."""
     parts = torch.maximum(oneway, 0.1 * spread).split(sizes, 1)
     return torch.cat([(part / part.sum(1, keepdim=True)).log() for part in parts], 1)

@@ -28,7 +28,7 @@ IMAGE_NETWORKS = ("dcgan", "narrow", "residual", "dense")
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSpec:
-    """All that is needed to build a generator again: public numbers only.
+    """Specification of a generator network: public numbers only.
 
     Attributes:
         kind: `image` or `table`.
@@ -67,7 +67,7 @@ class GeneratorSpec:
 
     @property
     def dims(self) -> int:
-        """Numbers in one record."""
+        """Length of one record."""
         return self.channels * self.height * self.width
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
@@ -95,10 +95,10 @@ def build_network(spec: GeneratorSpec) -> nn.Module:
 class Up(nn.Module):
     """A transposed 5x5 convolution of stride 2: doubles height and width.
 
-    To a single map it is a small matrix product whose results are added up where they fall. To several, torch's own is fast on
-    a GPU and on x86. On other processors, where it is an order of magnitude slower, it is computed as what it equals: a 3x3
+    To a single map it is a small matrix product whose results are summed at their positions. To several, torch's own is fast on
+    a GPU and on x86. On other CPUs, where it is an order of magnitude slower, it is computed as an equivalent 3x3
     convolution to four phases (even and odd rows and columns), interleaved. That convolution is one matrix product over the
-    nine shifts: torch's own is slow to differentiate on small maps.
+    nine shifts, since torch's own is slow to differentiate on small maps.
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
@@ -115,7 +115,7 @@ class Up(nn.Module):
         return out if self.bias is None else out + self.bias[:, None, None]
 
     def _by_points(self, x: Tensor) -> Tensor:
-        patches = self.weight.flatten(1).T @ x.flatten(2)  # what each point of the input adds to 5x5 of the output
+        patches = self.weight.flatten(1).T @ x.flatten(2)  # contribution of each input point to 5x5 output points
         return F.fold(patches, (2 * x.shape[2], 2 * x.shape[3]), 5, padding=2, stride=2)
 
     def _by_phases(self, x: Tensor) -> Tensor:
@@ -144,8 +144,8 @@ class ImageGenerator(nn.Module):
     """DCGAN as in appendix E: FC 1024, FC to a small map, transposed 5x5 convolutions of stride 2 up to the image.
 
     28x28 (and smaller) starts from a quarter of the size and 128 maps, with 64 kernels between, as the paper says for
-    MNIST; 32x32 and 64x64 start from 4x4 (8x8 for other sizes) and halve the number of maps at each step, DCGAN's
-    sizes. A narrow one has as small a share of all of them as it has of the last 64.
+    MNIST; 32x32 and 64x64 start from 4x4 (8x8 for other sizes) and halve the number of maps at each step, as DCGAN.
+    A narrow network scales all of them by its fraction of the last 64.
     """
 
     def __init__(self, spec: GeneratorSpec) -> None:
@@ -183,7 +183,7 @@ class ImageGenerator(nn.Module):
 
 
 class ResidualUp(nn.Module):
-    """Doubles height and width by repeating pixels, then adds what two 3x3 convolutions find."""
+    """Residual block: doubles height and width by repeating pixels, then adds two 3x3 convolutions."""
 
     def __init__(self, inputs: int, outputs: int, classes: int) -> None:
         super().__init__()
@@ -201,9 +201,9 @@ class ResidualUp(nn.Module):
 
 
 def doubled(x: Tensor) -> Tensor:
-    """Every pixel four times: [m, maps, h, w] -> [m, maps, 2h, 2w].
+    """Repeat every pixel four times: [m, maps, h, w] -> [m, maps, 2h, 2w].
 
-    With channels last a plain copy runs at the memory's speed, which `F.interpolate`'s kernel for that order does not.
+    With channels last a plain copy runs at memory bandwidth; `F.interpolate` is slower.
     """
     if not x.is_contiguous(memory_format=torch.channels_last):
         return F.interpolate(x, scale_factor=2.0)
@@ -213,7 +213,7 @@ def doubled(x: Tensor) -> Tensor:
 
 
 class ResidualGenerator(nn.Module):
-    """Residual blocks from a small map up to the image: no transposed convolutions, so no checkerboards.
+    """Residual blocks from a small map up to the image, without the checkerboard artefacts of transposed convolutions.
 
     The class enters through the normalisation (and beside the latent), as in BigGAN.
     """
@@ -285,9 +285,9 @@ class TableGenerator(nn.Module):
 
 
 def initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """DCGAN's start, from an explicit stream: weights N(0, 0.02^2), normalisation at one, biases at zero.
+    """DCGAN's initialisation, from an explicit stream: weights N(0, 0.02^2), normalisation at one, biases at zero.
 
-    Tables have no normalisation to set the scale, and residual blocks add up, so their layers start at 1/sqrt(inputs).
+    Layers without normalisation after them (tables, residual blocks) start at 1/sqrt(inputs).
     """
     scaled = isinstance(network, TableGenerator | ResidualGenerator)
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""Normalisation by batch and class with the ReLU after it, as Triton kernels: each number is read and written once.
+"""Class-conditional batch normalisation with ReLU as Triton kernels: each number is read and written once.
 
-What torch does in five passes forward and a dozen backward is bound by memory, and took two thirds of a residual student's
-step. `gpate.generators.class_norm` says what is computed; a test holds the two to each other.
+torch needs five passes forward and a dozen backward, bound by memory: two thirds of a residual student's
+step. `gpate.generators.class_norm` defines the function; a test compares the two.
 
 Images lie with their channels last, [m, positions, channels]. Sums are in single precision.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 _JIT: Any = triton.jit  # untyped there
 _TILE = 4096
-"""Numbers that a program holds at a time."""
+"""Numbers per program."""
 
 
 @_JIT

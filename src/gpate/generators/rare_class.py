@@ -1,20 +1,20 @@
-r"""A class with few records: what its noisy moments say, as a mixture of products like that of any other class.
+r"""A factor model of a class with few records, from noisy moments, as a mixture of products.
 
-A few hundred records cannot fill tables; they can fill a mean and a second moment. Numbers are standardised by the
-common classes, u = (x - centre) / scale, with both from released tables. Three releases, each of a record's u cut to
-length C = 1.5 sqrt(d), which is a rule and not a look at the data: a record of a common class has length about sqrt(d).
+A few hundred records are too few for tables, but enough for a mean and a second moment. Numbers are standardised by the
+common classes, u = (x - centre) / scale, with both from released tables. Three releases, each with a record's u clipped to
+norm C = 1.5 sqrt(d), a data-independent rule: a record of a common class has norm about sqrt(d).
 
-1. the sum of u: the mean's direction, drawn towards 0 by how noisy it is (James and Stein);
-2. the histogram of the score, u along that direction: how far out the class lies, which the cut in 1 hides;
-3. the sum of (u - m)(u - m)^T: eigenvalues above the noise's own edge, 2 sqrt(d) times its spread off the diagonal
-   (Wigner's semicircle), are kept with their directions; what is left is spread evenly over the others.
+1. the sum of u: the mean's direction, shrunk towards 0 by its noise (James and Stein);
+2. the histogram of the score, u along that direction: the distance of the class, which clipping in 1 hides;
+3. the sum of (u - m)(u - m)^T: eigenvalues above the edge of the noise, 2 sqrt(d) times its spread off the diagonal
+   (Wigner's semicircle), are kept with their directions; the rest is distributed evenly over the others.
 
-So u = m + B z + residual, with z normal, of as many factors as stand out of the noise. Given z its coordinates are
-independent: with K draws of z that is a mixture of K products of normals, put on the columns' cells.
+So u = m + B z + residual, with z normal, with as many factors as exceed the noise. Given z its coordinates are
+independent: K draws of z give a mixture of K products of normals, discretised to the columns' cells.
 
-**Look-alikes.** A few records of the common classes lie where the rare class does: three in ten thousand genuine payments look
-like frauds. A mixture fitted to tables has none of them, and who learns from it takes for certain what is not. They are described
-in the same way, seen from the rare class's mean: v = u - m cut to a length R; the sums of 1, v and v v^T, weighted, are one release.
+**Look-alikes.** A few records of the common classes lie near the rare class: three in ten thousand genuine payments look
+like frauds. A mixture fitted to tables has none of them, and a classifier trained on it is overconfident. They are modelled
+in the same way, relative to the rare class's mean: v = u - m clipped to norm R; the weighted sums of 1, v and v v^T are one release.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from torch import Tensor
 Floats = NDArray[np.float64]
 
 FAR = 4.0
-"""How far out a look-alike lies, at least, where 1 is the common classes' own spread: nearer in, tables know of it."""
+"""Minimal distance of a look-alike, where 1 is the common classes' spread; nearer records are covered by the tables."""
 
 SEEN = (0.3, 0.5, math.sqrt(1 - 0.3**2 - 0.5**2))
-"""Weights of a look-alike's count, of its place and of its moments, which are the hardest to tell from noise."""
+"""Weights of a look-alike's count, mean and second moment, the noisiest."""
 
 MOST_ALIKE = 0.005
-"""Of a class. More are no outliers, and the tables know of them; what these hold of the few is drawn twice."""
+"""Maximal fraction of a class that look-alikes are; more are not outliers, and are covered by the tables."""
 
 LEAST_VARIANCE = 0.5
-"""Of the residual, where 1 is the common classes' own: thinner than that a class of a few hundred is not known to be."""
+"""Minimal variance of the residual, where 1 is that of the common classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,25 +59,25 @@ class Factors:
 
 
 def cut(dimension: int) -> float:
-    """The longest standardised vector: half as long again as one of a common class is on average."""
+    """Clipping norm of standardised vectors: 1.5 times the typical norm in a common class."""
     return 1.5 * math.sqrt(dimension)
 
 
 def shrunk_mean(total: Floats, *, records: float, spread: float) -> Floats:
-    """The mean from a noisy sum, drawn towards 0 by the part of its length that is noise."""
+    """The mean from a noisy sum, shrunk towards 0 by the part of its norm that is noise."""
     mean, noise = total / records, spread / records
     length = float(mean @ mean)
     return mean * max(0.0, 1.0 - len(mean) * noise**2 / length) if length > 0 else mean
 
 
 def score_edges(*, dimension: int, records: float, spread: float) -> Floats:
-    """Ends of the score's bins, from -C to 4 C: as many as have three times the noise's spread on average."""
+    """Edges of the score's bins, from -C to 4 C: as many as have a mean count of three times the noise."""
     bins = int(np.clip(records / (3 * spread), 4, 32))
     return np.linspace(-cut(dimension), 4 * cut(dimension), bins + 1)
 
 
 def rescaled(mean: Floats, histogram: Floats, edges: Floats) -> Floats:
-    """The mean at the length that the score's histogram says; at least 1, and 0 stays 0."""
+    """The mean rescaled to the norm given by the score's histogram; at least 1, and 0 stays 0."""
     length, mass = float(np.linalg.norm(mean)), float(histogram.sum())
     if length == 0 or mass <= 0:
         return mean
@@ -86,7 +86,7 @@ def rescaled(mean: Floats, histogram: Floats, edges: Floats) -> Floats:
 
 
 def upper(vectors: Tensor) -> Tensor:
-    """The matrix v v^T of each row v, as its upper triangle; sqrt(2) off the diagonal, so that its length is that of the matrix."""
+    """The matrix v v^T of each row v, as its upper triangle, times sqrt(2) off the diagonal to preserve the norm."""
     rows, columns = torch.triu_indices(vectors.shape[1], vectors.shape[1])
     weight = torch.where(rows == columns, 1.0, math.sqrt(2.0)).to(vectors)
     return vectors[:, rows] * vectors[:, columns] * weight
@@ -108,8 +108,8 @@ def factors(mean: Floats, triangle: Floats, *, records: float, spread: float) ->
 
 
 def border(mean: Floats) -> float:
-    """Where along a rare class's mean its look-alikes begin: nearer to it than to the middle, and far out. Infinite if the rare
-    class itself is not that far.
+    """Minimal score of look-alikes along a rare class's mean: nearer to it than to the centre. Infinite if the rare class
+    itself is too near.
     """
     length = float(np.linalg.norm(mean))
     begin = max(length / 2, FAR)
@@ -117,12 +117,12 @@ def border(mean: Floats) -> float:
 
 
 def reach(mean: Floats) -> float:
-    """The longest v: as for a rare class, or half of the way to it."""
+    """Clipping norm of v: as for a rare class, or half of the distance to it."""
     return max(cut(len(mean)), float(np.linalg.norm(mean)) / 2)
 
 
 def seen_from(mean: Floats, vectors: Tensor) -> Tensor:
-    """What each look-alike u adds: 1, v / R and v v^T / R^2, weighted so that the length is at most 1."""
+    """Contribution of each look-alike u: 1, v / R and v v^T / R^2, weighted so that the norm is at most 1."""
     longest, (one, middle, around) = reach(mean), SEEN
     apart = vectors - torch.from_numpy(mean)
     apart = apart / apart.norm(dim=1, keepdim=True).clamp_min(longest)
@@ -130,8 +130,8 @@ def seen_from(mean: Floats, vectors: Tensor) -> Tensor:
 
 
 def look_alikes(mean: Floats, answer: Floats, *, spread: float) -> tuple[float, Factors] | None:
-    """How many there are and where, from a noisy sum of `seen_from`; None if the noise leaves unknown whether there are any, or
-    where their middle is.
+    """Number and distribution of look-alikes from a noisy sum of `seen_from`; None if their number or mean does not exceed
+    the noise.
     """
     d, longest, (one, middle, around) = len(mean), reach(mean), SEEN
     records, noise = float(answer[0]) / one, spread * longest / middle
@@ -145,9 +145,9 @@ def look_alikes(mean: Floats, answer: Floats, *, spread: float) -> tuple[float, 
 def cell_probabilities(
     model: Factors, edges: list[Floats], *, components: int, stream: torch.Generator
 ) -> list[Floats]:
-    """For each column [components, cells]: normals around each component's centre, on cells that end at `edges`.
+    """For each column [components, cells]: normals around each component's centre, on cells with these edges.
 
-    What lies beyond the outermost edges falls into the outermost cells, as values outside the bounds do.
+    Mass beyond the outermost edges falls into the outermost cells, as values outside the bounds do.
     """
     z = torch.randn(components, model.loadings.shape[1], generator=stream, dtype=torch.float64).numpy()
     centres = model.mean + z @ model.loadings.T

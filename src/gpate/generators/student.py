@@ -1,7 +1,7 @@
-"""A student: a generator, its optimiser, and the class shares it draws labels from.
+"""The student generator: a network, its optimiser, and the class proportions of its labels.
 
-The student learns from released values only: `learn` takes `Released`. Drawing fakes for the teachers' private phase
-uses a frozen copy of the statistics, so that nothing in that phase can leave a trace in what is released.
+The student learns from released values only: `learn` takes `Released`. Synthetic records for the teachers' private phase
+are generated with a frozen copy of the statistics, so that this phase cannot affect what is released.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gpate.generators.networks import GeneratorSpec, ImageGenerator, build_netwo
 from gpate.torch_utils import load_optimiser, optimiser_state
 
 _REFRESH = 1024
-"""Latents in a batch that normalisation statistics are taken from."""
+"""Latents per batch for the normalisation statistics."""
 
 _LASTING = 8
-"""Batches behind statistics that many records are made with: what the statistics are off by, all these records share."""
+"""Batches for statistics that many records are generated with, since all of them have their error."""
 
 
 class ReleasedTensor(Protocol):
-    """What the gate gives out, as far as a student needs to know it."""
+    """The interface of released tensors that a student needs."""
 
     @property
     def value(self) -> Tensor:
@@ -35,7 +35,7 @@ class ReleasedTensor(Protocol):
 
     @property
     def receipts(self) -> tuple[object, ...]:
-        """The ledger lines that paid for it."""
+        """The ledger lines of its charges."""
 
 
 class Student:
@@ -45,8 +45,8 @@ class Student:
         spec: which network.
         init: stream for the initial weights.
         learning_rate: Adam's; the paper has 1e-3.
-        shares: class shares for drawing labels; uniform by default. Released or declared, never counted in silence.
-        device: where it lives.
+        shares: class proportions for sampling labels; uniform by default. Released or declared, never counted from records.
+        device: of the network.
     """
 
     def __init__(
@@ -69,28 +69,28 @@ class Student:
             np.full(spec.classes, 1 / spec.classes) if shares is None else np.asarray(shares, dtype=np.float64)
         )
         if self.shares.shape != (spec.classes,) or (self.shares < 0).any() or not np.isclose(self.shares.sum(), 1):
-            raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} shares that sum to 1")
+            raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} proportions that sum to 1")
 
     def restart(self, learning_rate: float, *, momentum: float = 0.5) -> None:
-        """A new optimiser, without memory of earlier steps."""
+        """A new optimiser, without state."""
         self.optimiser = torch.optim.Adam(
             self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999), fused=True
         )
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
-        """Latent vectors, where the student is."""
+        """Latent vectors on the student's device."""
         return self.spec.latents(count, stream).to(self.device)
 
     def labels(self, count: int, stream: torch.Generator, *, evenly: bool = False) -> Tensor:
-        """Class labels by their shares, or all equally likely."""
+        """Sample class labels by their proportions, or uniformly."""
         weights = torch.as_tensor(self.shares, dtype=torch.float64, device=stream.device)
         if evenly:
             weights = torch.ones_like(weights)
         return torch.multinomial(weights, count, replacement=True, generator=stream).to(self.device)
 
     def propose(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Records with gradients, G(z_1) ... G(z_m) of Algorithm 1. Until the student is finished in training mode,
-        normalised over themselves; then with the statistics that it has.
+        """Records with gradients, G(z_1) ... G(z_m) of Algorithm 1: in training mode until the student is finished,
+        then with its fixed statistics.
         """
         self.network.train(not self.finished)
         records: Tensor = self.network(z, labels)
@@ -107,20 +107,20 @@ class Student:
         self.optimiser.step()
 
     def frozen(self, stream: torch.Generator, *, lasting: bool = False) -> FrozenStudent:
-        """A generator for the teachers' phase: today's weights, its own statistics, no way back into the student. A finished
-        student keeps the statistics that it has: it is trained with them.
+        """A frozen copy for the teachers' phase: the current weights, separate statistics. A finished student keeps its
+        statistics.
 
         Args:
-            stream: for the latents behind the statistics.
-            lasting: whether many records will be made with it, so that the statistics deserve more care.
+            stream: of the latents for the statistics.
+            lasting: whether many records will be generated with it, so that the statistics use more batches.
         """
         if self.finished:
             return FrozenStudent(self.network, self.spec, {n: b.clone() for n, b in self.network.named_buffers()})
         return FrozenStudent(self.network, self.spec, self._statistics(stream, _LASTING if lasting else 1))
 
     def finish(self, stream: torch.Generator) -> None:
-        """Sets the normalisation statistics from fresh latents, ready for sampling. Post-processing: costs nothing. Once is
-        enough: a finished student that learns on has learned with these.
+        """Set the normalisation statistics from fresh latents, ready for sampling: post-processing. A finished student
+        that is trained further keeps them.
         """
         if self.finished:
             return
@@ -164,8 +164,8 @@ class Student:
 
 
 class FrozenStudent:
-    """Makes records and learns nothing: each record depends on its own latent and label alone, however they are
-    batched.
+    """A generator with fixed weights and statistics: each record depends on its own latent and label alone, independent
+    of the batch.
     """
 
     def __init__(self, network: nn.Module, spec: GeneratorSpec, buffers: Mapping[str, Tensor]) -> None:
@@ -181,7 +181,7 @@ class FrozenStudent:
 
     @torch.no_grad()
     def __call__(self, z: Tensor, labels: Tensor, *, batch: int | None = None) -> Tensor:
-        """Latents [m, latent], labels [m] -> records [m, dims]; so many at a time that a large network has room."""
+        """Latents [m, latent], labels [m] -> records [m, dims], in batches that fit into memory."""
         if batch is None:
             batch = max(256, min(16_384, 2**22 // self.spec.dims))
         parts = list(zip(z.split(batch), labels.split(batch), strict=True))

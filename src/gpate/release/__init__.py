@@ -1,4 +1,4 @@
-"""What may leave the building: written once, verified by anyone, sampled without limit. Cannot see `gpate.records`."""
+"""Releases: write, verify, load and sample the files that are safe to publish. Does not import `gpate.records`."""
 
 from gpate.release.certificate import Certificate, FileRecord
 from gpate.release.load import Release

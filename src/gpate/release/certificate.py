@@ -1,11 +1,11 @@
-"""The certificate: what a release promises, and the hashes that tie the promise to its files.
+"""The certificate: the guarantee of a release, and the hashes of its files.
 
-**What is claimed.** The budget, (epsilon, delta), fixed before the first noise was drawn (see
-`gpate.accounting.budget`). The spend, recomputed from the ledger, stands beside it and is never more.
+**Claim.** The budget, (epsilon, delta), fixed before the first noise was drawn (see `gpate.accounting.budget`). The
+spend, recomputed from the ledger, is listed too and is never larger.
 
-**What it protects against.** It names the hash of every other file, and its own; so an accident, or an edit by someone
-who does not redo the certificate, is found. It is not a signature: who can write the folder can write another release.
-Its `fingerprint`, published elsewhere, pins all of it.
+**Integrity.** It contains the hash of every other file, and its own, so accidental changes, and edits that leave the
+certificate as it is, are detected. It is not a signature: anyone who can write the folder can write another release.
+Its `fingerprint`, published elsewhere, identifies all of it.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from gpate.safe_parsing import attempt
 
 VERSION = 1
 EXACT_NOISE = "exact"
-"""The only noise that may be released, as the ledger's header names it."""
+"""The only noise allowed in a release, as named in the ledger's header."""
 
 _HEX = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file as it was written."""
+    """Size and hash of a file."""
 
     sha256: str
     size: int
 
     @classmethod
     def of(cls, content: bytes) -> FileRecord:
-        """The record of these bytes."""
+        """Size and hash of these bytes."""
         return cls(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What a release promises.
+    """The guarantee of a release.
 
     Attributes:
-        gpate_version: that wrote it.
-        epsilon: the budget, which is the guarantee; infinity means that nothing is promised.
+        gpate_version: the version that wrote it.
+        epsilon: the budget, which is the guarantee; infinity means no guarantee.
         delta: of the guarantee.
         spend: epsilon recomputed from the ledger, at the same delta.
-        accountant: name of the one that computed it.
-        neighbours: which data sets cannot be told apart.
-        noise: as the ledger's header names it.
-        not_for_release: why this must not be published; empty if it may be.
+        accountant: name of the accountant that computed it.
+        neighbours: the neighbouring relation.
+        noise: as named in the ledger's header.
+        not_for_release: reasons not to publish it; empty if there are none.
         head: the ledger's last line.
         files: the other files of the release, by name.
     """
@@ -80,12 +80,12 @@ class Certificate:
 
     @property
     def releasable(self) -> bool:
-        """Whether nothing speaks against publishing it."""
+        """Whether there is no reason not to publish it."""
         return not self.not_for_release
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all the certificate says: publish it elsewhere, and the release cannot be exchanged."""
+        """SHA-256 of the certificate's content: published elsewhere, it identifies the release."""
         return hashlib.sha256(files.to_json(self._content())).hexdigest()
 
     def _content(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Certificate:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, the fingerprint with it; infinite numbers are the text "inf"."""
+        """Plain data, with the fingerprint; infinite numbers are the string "inf"."""
         data: dict[str, Any] = files.plain({**self._content(), "fingerprint": self.fingerprint})
         return data
 
@@ -113,7 +113,7 @@ class Certificate:
         """The inverse of `to_json`.
 
         Raises:
-            ReleaseCorrupt: an entry is missing, unknown or of another type, or the fingerprint is not that of the rest.
+            ReleaseCorrupt: an entry is missing, unknown or of another type, or the fingerprint does not match.
             ReleaseVersion: a newer gpate wrote it.
         """
         certificate, version = None, data.get("gpate_certificate")
@@ -143,10 +143,12 @@ class Certificate:
         with contextlib.suppress(InvalidValue):
             certificate = attempt(made)
         if certificate is None:
-            raise ReleaseCorrupt(f"{files.CERTIFICATE} is not one that gpate writes. Fix: fetch the release again.")
+            raise ReleaseCorrupt(
+                f"{files.CERTIFICATE} is not a certificate written by gpate. Fix: download the release again."
+            )
         if certificate.to_json() != dict(data):
             raise ReleaseCorrupt(
-                f"{files.CERTIFICATE} was edited: its fingerprint is not that of what it says. Fix: fetch the release again."
+                f"{files.CERTIFICATE} was edited: its fingerprint does not match its content. Fix: download the release again."
             )
         return certificate
 
@@ -156,28 +158,28 @@ class Certificate:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Certificate:
-        """The inverse of `to_bytes`; a file that differs from it in a single byte is refused."""
+        """The inverse of `to_bytes`; any other bytes are refused."""
         return cls.from_json(files.from_json(content, files.CERTIFICATE))
 
     def statement(self) -> str:
-        """The promise in plain words: how much, for whom, and what is not promised."""
+        """The guarantee in plain words, and what it does not cover."""
         parts = []
         if self.not_for_release:
             parts.append(f"NOT FOR RELEASE: {'; '.join(self.not_for_release)}. Use it for experiments only.")
         if math.isinf(self.epsilon):
-            parts.append("No privacy is promised: the budget's epsilon is infinite.")
+            parts.append("There is no privacy guarantee: the budget's epsilon is infinite.")
             return "\n\n".join(parts)
         factor = f" = {math.exp(self.epsilon):.3g}" if self.epsilon <= 50 else ""
         parts += [
             f"Differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}, for one record "
             f"({self.neighbours}).",
-            f"Anything that anyone sees in this release, or infers from it, is at most e^{self.epsilon:g}{factor} times as "
-            f"likely with any one record among the data as without it, and the other way round, but for a probability "
-            f"of {self.delta:g}. That bound was fixed before the run; the ledger shows {self.spend:.4g} of it spent.",
-            "Not promised: that facts about the whole population stay hidden (they are what a release is for); the same "
-            "bound for a person with several records (with k records epsilon is k times as large, and delta grows "
-            "too); the secrecy of what the schema and the settings say, which are public; protection of records "
-            "against anything else published about them; or that the synthetic records are accurate.",
+            f"Any outcome of this release, and anything inferred from it, is at most e^{self.epsilon:g}{factor} times as "
+            f"likely with any one record in the data as without it, and vice versa, except with probability "
+            f"{self.delta:g}. That bound was fixed before the run; the ledger records a spend of {self.spend:.4g}.",
+            "Not covered: facts about the whole population (they are the purpose of a release); the same bound for a "
+            "person with several records (with k records epsilon is k times as large, and delta grows too); the content of "
+            "the schema and the settings, which are public; anything else published about the records; the accuracy of the "
+            "synthetic records.",
         ]
         return "\n\n".join(parts)
 

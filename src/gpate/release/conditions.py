@@ -1,11 +1,11 @@
 """Conditions on synthetic records: `where={"income": ">50K", "age": (30, 40)}`.
 
-A condition on the target's class is met by asking the generator for that class; one on any other column by making
-records and keeping those that fit. Both are post-processing of what was released: they cost no privacy.
+A condition on the target's class selects the generator's class; one on any other column is met by rejection sampling. Both
+are post-processing of the release, without privacy cost.
 
 | column | value |
 |---|---|
-| target with classes, or `class` for images | its name, or its number if classes are texts and none is called so |
+| target with classes, or `class` for images | its name, or its index if classes are strings and none has that name |
 | categorical | the category |
 | boolean | true or false |
 | integer, numeric, datetime | one value, or a range `(lower, upper)` or `"lower..upper"`, both ends included |
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLASS = "class"
-"""What the class of an image is called in a condition."""
+"""Name of an image's class in a condition."""
 
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Conditions that were understood.
+    """Parsed conditions.
 
     Attributes:
-        label: number of the class to ask for; None for any.
-        filters: for the other columns: name, and which values fit.
+        label: index of the requested class; None for any.
+        filters: for each other column, its name and a test of its values.
         text: for messages.
     """
 
@@ -58,10 +58,10 @@ class Conditions:
 
 
 def conditions_of(schema: TableSchema | ImageSchema, where: Mapping[str, Any] | None) -> Conditions:
-    """Reads conditions against a schema.
+    """Parse conditions on the records of a schema.
 
     Raises:
-        UnknownClass: there is no such class; the message lists those there are.
+        UnknownClass: there is no such class; the message lists the classes.
         InvalidValue: there is no such column, or the value cannot occur in it.
     """
     label, filters = None, []
@@ -78,20 +78,20 @@ def conditions_of(schema: TableSchema | ImageSchema, where: Mapping[str, Any] | 
 
 
 def label_name(schema: TableSchema | ImageSchema) -> str | None:
-    """What the class is called in a condition; None without classes."""
+    """Name of the class in a condition; None without classes."""
     if isinstance(schema, ImageSchema):
         return CLASS if schema.classes else None
     return schema.label.name if schema.label else None
 
 
 def condition_names(schema: TableSchema | ImageSchema) -> list[str]:
-    """What may stand in a condition."""
+    """Names allowed in a condition."""
     name = label_name(schema)
     return schema.names if isinstance(schema, TableSchema) else [] if name is None else [name]
 
 
 def class_number(classes: Sequence[Any], value: object) -> int:
-    """The number of a class given by its name, or by its number where classes are texts and none is called so."""
+    """Index of a class given by its name, or by its index where classes are strings and none has that name."""
     found = _among(classes, value)
     if found is None and classes and isinstance(classes[0], str) and _is_number(value, len(classes)):
         found = int(str(value))
@@ -101,7 +101,7 @@ def class_number(classes: Sequence[Any], value: object) -> int:
 
 
 def parse_condition(schema: TableSchema | ImageSchema, text: str) -> tuple[str, str]:
-    """`column=value`, as on a command line; column names may hold `=` themselves."""
+    """Parse `column=value` of a command line; column names may contain `=`."""
     names = [name for name in condition_names(schema) if text.startswith(name + "=")]
     if not names:
         allowed = _listed(condition_names(schema)) or "nothing: the schema has neither columns nor classes"
@@ -121,7 +121,7 @@ def _is_number(value: object, below: int) -> bool:
 
 
 def _among(values: Sequence[Any], value: object) -> int | None:
-    """Where the value stands in a list: as it is, or as it is written."""
+    """Index of the value in a list: the value itself, or its string."""
     texts = [str(each) for each in values]
     if values and isinstance(values[0], bool):
         texts, value = ["false", "true"], str(value).lower()
@@ -138,7 +138,7 @@ def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.b
     what = f"where {column.name!r}"
     if value is None:
         if not column.missing:
-            raise InvalidValue(what, None, "a value: this column is never missing")
+            raise InvalidValue(what, None, "a value: this column has no missing values")
         return lambda series: np.asarray(series.isna(), dtype=bool)
     if isinstance(column, Categorical | Boolean):
         choices: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)

@@ -1,8 +1,8 @@
-"""The generator of a release: its spec, its class shares and its weights, checked against each other and the schema.
+"""The generator of a release: its spec, class proportions and weights, checked against each other and the schema.
 
-**Guarantee.** What is written as weights is exactly what the spec's network has: the same names, shapes and types, and
-finite numbers. A teacher's tensor, an optimiser's state or a stray buffer has no name to be written under. Shapes come
-from the network on torch's `meta` device: a spec from a stranger is compared before a single byte is reserved for it.
+**Guarantee.** The weights are exactly those of the spec's network: the same names, shapes and types, and finite numbers.
+A teacher's tensor, an optimiser's state or a stray buffer cannot be written. Shapes come from the network on torch's
+`meta` device: an untrusted spec is checked before any memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SHARES_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What `config.json` holds.
+    """Content of `config.json`.
 
     Attributes:
-        spec: which network.
-        shares: of the classes, for drawing labels.
+        spec: the generator's spec.
+        shares: class proportions, for sampling labels.
         settings: the recipe, as its method wrote it. Public.
-        notes: what the answers of the gate gave reason to say. Public.
+        notes: warnings of the run, computed from settings and released values. Public.
     """
 
     spec: Spec
@@ -68,7 +68,7 @@ class Config:
             if not isinstance(data["generator"], dict) or not isinstance(data["settings"], dict):
                 raise KeyError
             shares = tuple(float(share) for share in data["shares"])
-            notes = data.get("notes", [])  # releases of gpate before there were any have none
+            notes = data.get("notes", [])  # absent in old releases
             if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
                 raise TypeError
             spec = spec_from_json(data["generator"])
@@ -86,19 +86,19 @@ class Config:
 
 
 def fit_problems(config: Config, schema: TableSchema | ImageSchema) -> list[str]:
-    """Where spec, shares and schema contradict each other. Empty if they agree."""
+    """Contradictions between spec, class proportions and schema; empty if they agree."""
     spec, shares = config.spec, config.shares
     problems = _layout_problems(spec, schema)
     if spec.classes != max(1, len(schema.classes)):
         problems.append(f"the generator has {spec.classes} classes, the schema {max(1, len(schema.classes))}")
     valid = all(math.isfinite(share) and share >= 0 for share in shares)
     if len(shares) != spec.classes or not valid or abs(math.fsum(shares) - 1) > _SHARES_TOLERANCE:
-        problems.append(f"class shares must be {spec.classes} numbers that sum to 1, and are {list(shares)}")
+        problems.append(f"class proportions must be {spec.classes} numbers that sum to 1, and are {list(shares)}")
     return problems
 
 
 def _layout_problems(spec: Spec, schema: TableSchema | ImageSchema) -> list[str]:
-    """Where the records that the generator makes are not laid out as the schema's are."""
+    """Differences between the layout of generated records and the schema's."""
     if isinstance(schema, ImageSchema):
         expected: dict[str, object] = {
             "kind": "image",
@@ -130,18 +130,18 @@ def _layout_problems(spec: Spec, schema: TableSchema | ImageSchema) -> list[str]
 
 
 def _skeleton(spec: Spec) -> nn.Module:
-    """The network without memory for its weights, and without a draw from torch's global stream."""
+    """The network without memory for its weights; does not use torch's global random state."""
     with torch.device("meta"):
         return build_generator(spec)
 
 
 def weight_problems(spec: Spec, weights: Mapping[str, Tensor]) -> list[str]:
-    """Names, shapes and types that are not those of the spec's network. Empty if all are."""
+    """Names, shapes and types that differ from the spec's network; empty if none does."""
     expected = attempt(lambda: _skeleton(spec).state_dict())
     if expected is None:  # sizes beyond what a tensor can have
         return ["no network has this spec"]
     problems = [f"{name} is missing" for name in expected if name not in weights]
-    problems += [f"{name!r} is no part of the generator" for name in weights if name not in expected]
+    problems += [f"{name!r} is not part of the generator" for name in weights if name not in expected]
     for name, tensor in weights.items():
         if (model := expected.get(name)) is None:
             continue
@@ -152,15 +152,15 @@ def weight_problems(spec: Spec, weights: Mapping[str, Tensor]) -> list[str]:
 
 
 def mixture_problems(spec: MixtureSpec, weights: Mapping[str, Tensor]) -> list[str]:
-    """Numbers that no mixture has: shares below zero or all zero, cells without a group, ends out of order."""
+    """Invalid numbers of a mixture: negative or all-zero weights, cells without a group, ends out of order."""
     problems = []
     for c, sizes in enumerate(spec.groups):
         for name in ("weights", "tables", "inside"):
             if bool((weights[f"{c}.{name}"] < 0).any()):
-                problems.append(f"{c}.{name} holds a negative share")
+                problems.append(f"{c}.{name} contains a negative weight")
         parts = torch.split(weights[f"{c}.tables"], list(sizes), 1) if sizes else ()
         if not all(bool((part.sum(1) > 0).all()) for part in (weights[f"{c}.weights"][None], *parts)):
-            problems.append(f"class {c} has shares that are all zero")
+            problems.append(f"class {c} has weights that are all zero")
         own = torch.split(weights[f"{c}.group_of"], [column.cells for column in spec.columns])
         if any(sorted(set(groups.tolist())) != list(range(size)) for groups, size in zip(own, sizes, strict=True)):
             problems.append(f"{c}.group_of does not put every cell into a group")
@@ -171,15 +171,15 @@ def mixture_problems(spec: MixtureSpec, weights: Mapping[str, Tensor]) -> list[s
 
 
 def infinite_weights(weights: Mapping[str, Tensor]) -> list[str]:
-    """Names of tensors that hold NaN or infinity."""
+    """Names of tensors that contain NaN or infinity."""
     return [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
 
 
 def weights_to_bytes(spec: Spec, weights: Mapping[str, Tensor]) -> bytes:
-    """The file of the weights.
+    """The bytes of the weights file.
 
     Raises:
-        ReleaseRefused: they are not exactly the generator's, or not finite.
+        ReleaseRefused: the weights are not exactly the generator's, or not finite.
     """
     problems = weight_problems(spec, weights)
     if problems:
@@ -188,7 +188,7 @@ def weights_to_bytes(spec: Spec, weights: Mapping[str, Tensor]) -> bytes:
             "Fix: pass student.network.state_dict() and nothing else."
         )
     if broken := infinite_weights(weights):
-        raise ReleaseRefused(f"The generator has weights that are not finite: {shortened(broken)}. Fix: train anew.")
+        raise ReleaseRefused(f"The generator has weights that are not finite: {shortened(broken)}. Fix: train again.")
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     return safetensors.torch.save(own)
 
@@ -202,17 +202,17 @@ def weights_from_bytes(content: bytes) -> dict[str, Tensor]:
 
 
 def network_from(spec: Spec, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The generator, ready to make records."""
+    """The generator, ready for sampling."""
     if problems := weight_problems(spec, weights):
         raise ReleaseCorrupt(f"{files.WEIGHTS} does not fit {files.CONFIG}: {shortened(problems)}.")
     if isinstance(spec, MixtureSpec) and (problems := mixture_problems(spec, weights)):
-        raise ReleaseCorrupt(f"{files.WEIGHTS} holds no mixture that could be drawn from: {shortened(problems)}.")
+        raise ReleaseCorrupt(f"{files.WEIGHTS} is not a valid mixture: {shortened(problems)}.")
     network = _skeleton(spec)
     network.load_state_dict(dict(weights), assign=True)
     return network.requires_grad_(False).eval()
 
 
 def shortened(names: Sequence[str], most: int = 5) -> str:
-    """The first few of a list, and how many more there are."""
+    """The first few items of a list, and the number of others."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return "; ".join(names[:most]) + more

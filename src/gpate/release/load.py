@@ -1,10 +1,10 @@
 """Loading a release and sampling from it.
 
-**Guarantee.** Every byte is compared with the certificate before it is used, nothing in a release is run as code, and
-sampling touches nothing but the release: it is post-processing, costs no privacy and may go on without limit.
+**Guarantee.** Every byte is compared with the certificate before it is used, nothing in a release is executed, and
+sampling reads only the release: it is post-processing, without privacy cost or limit.
 
-**Repeatable.** Records are made in blocks of a fixed size, each with streams of its own (`gpate.streams`). The same seed
-gives the same records on the same machine, whatever the chunks and the number asked for: a sample of 10 is the start of
+**Reproducibility.** Records are generated in blocks of a fixed size, each with its own random streams (`gpate.streams`). The
+same seed gives the same records on the same machine, for any chunk size and number of records: a sample of 10 is the start of
 a sample of 1,000,000. Memory is that of a chunk.
 
     release = Release.load("run/release")
@@ -39,25 +39,25 @@ Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
 """Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
 
 TABLE_BLOCK, IMAGE_BLOCK = 4096, 256
-"""Records made at once. They are part of what a seed means: changing them changes the records of every seed."""
+"""Records per block. Changing these numbers changes the records of every seed."""
 
 TABLE_CHUNK, IMAGE_CHUNK = 65_536, 1024
 
 PATIENCE, RAREST = 100_000, 2_000
-"""Rejection gives up after PATIENCE records, and RAREST more for each one that was found."""
+"""Rejection sampling stops after PATIENCE records, and RAREST more for each accepted one."""
 
 
 class Release:
-    """A release that was read.
+    """A loaded release.
 
     Attributes:
-        folder: where it lies.
-        certificate: what it promises.
+        folder: its path.
+        certificate: its guarantee.
         schema: of its records.
         spec: of its generator.
-        settings: the recipe it was made with.
-        shares: of the classes.
-        notes: what its run gave reason to say.
+        settings: the recipe of its run.
+        shares: class proportions.
+        notes: warnings of its run.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Release:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, check: bool = True) -> Self:
-        """Reads a release.
+        """Load a release.
 
         Args:
             folder: `release/` of a run.
-            check: compare every file with the certificate. Without it the files must still be what gpate writes.
+            check: compare every file with the certificate. Without it the files must still be valid.
 
         Raises:
-            ReleaseNotFound: it is not there, or its run is not finished.
-            ReleaseCorrupt: it is not what its certificate says.
+            ReleaseNotFound: it does not exist, or its run is not finished.
+            ReleaseCorrupt: it differs from its certificate.
         """
         folder = Path(folder)
         certificate = Certificate.from_bytes(files.read(folder, files.CERTIFICATE))
@@ -102,7 +102,7 @@ class Release:
                 problems += [f"{name}: {problem}" for problem in hash_problems(name, content, certificate)]
             if problems:
                 raise ReleaseCorrupt(
-                    f"{folder} is not the release that was certified: {shortened(problems)}. Fix: fetch it again."
+                    f"{folder} is not the release that was certified: {shortened(problems)}. Fix: download it again."
                 )
         schema, config = files.schema_from(contents[files.SCHEMA]), Config.from_bytes(contents[files.CONFIG])
         if problems := fit_problems(config, schema):
@@ -111,7 +111,7 @@ class Release:
         return cls(folder, certificate=certificate, schema=schema, config=config, network=network)
 
     def to(self, device: str | torch.device) -> Self:
-        """Moves a network, so that images are made on a GPU: from the same draws, equal up to rounding. A mixture stays."""
+        """Move a network to a device: images are the same up to rounding. A mixture stays on the CPU."""
         if isinstance(self.spec, GeneratorSpec):
             self._network.to(device)
         return self
@@ -119,20 +119,20 @@ class Release:
     def sample(
         self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None, balanced: bool = False
     ) -> Any:
-        """Synthetic records, all at once.
+        """Sample synthetic records.
 
         Args:
-            n: how many.
+            n: number of records.
             where: conditions, see `gpate.release.conditions`.
-            seed: for the same records again.
-            balanced: as many of each class, in turn, instead of the shares of the data.
+            seed: the same seed gives the same records.
+            balanced: equal numbers of each class, in turn, instead of the class proportions.
 
         Returns:
             A DataFrame with the schema's columns and types for a table, `Images` for images.
 
         Raises:
             UnknownClass: the schema has no such class.
-            ConditionTooRare: hardly any record meets the conditions.
+            ConditionTooRare: too few records meet the conditions.
         """
         chunks = list(self.sample_chunks(n, where=where, seed=seed, balanced=balanced, chunk=max(n, 1)))
         return chunks[0]
@@ -146,16 +146,16 @@ class Release:
         balanced: bool = False,
         chunk: int | None = None,
     ) -> Iterator[Any]:
-        """As `sample`, `chunk` records at a time (the last one may be shorter). There is always at least one chunk."""
+        """As `sample`, in chunks of `chunk` records (the last may be shorter); at least one chunk."""
         require_count("n", n)
         size = require_count("chunk", (TABLE_CHUNK if self._table else IMAGE_CHUNK) if chunk is None else chunk, 1)
         conditions = conditions_of(self.schema, where)
         if balanced and conditions.label is not None:
-            raise InvalidValue("balanced", True, "false when one class is asked for")
+            raise InvalidValue("balanced", True, "false when a class is requested")
         return self._chunks(n, size, self._blocks(conditions, Streams(seed), balanced))
 
     def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
-        """Records that meet the conditions, block after block, without end."""
+        """Records that meet the conditions, block after block, indefinitely."""
         tried = found = number = 0
         while True:
             records = self._block(number, conditions.label, streams, balanced)
@@ -166,13 +166,13 @@ class Release:
                 if tried > PATIENCE + RAREST * found:
                     raise ConditionTooRare(
                         f"Only {found:,} of {tried:,} synthetic records meet {conditions.text}. Fix: loosen the "
-                        "conditions (a range instead of one value), or take fewer of them."
+                        "conditions (a range instead of one value), or use fewer of them."
                     )
             yield records
 
     @torch.no_grad()
     def _block(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Any:
-        """One whole block: always the same computation, so that a record does not depend on how many are wanted."""
+        """One whole block: always the same computation, so that a record does not depend on `n`."""
         labels = self._labels(number, label, streams, balanced)
         features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
         if self._table is not None:
@@ -192,7 +192,7 @@ class Release:
         return torch.multinomial(weights, self.block, replacement=True, generator=stream)
 
     def _chunks(self, n: int, size: int, blocks: Iterator[Any]) -> Iterator[Any]:
-        """Cuts blocks to chunks, and stops after n records."""
+        """Split blocks into chunks, up to n records."""
         done, waiting, ready = 0, [next(blocks)], 0
         ready = _length(waiting[0])
         while True:
@@ -230,7 +230,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _numbered(records: Any, start: int) -> Any:
-    """A frame's rows are numbered through all chunks."""
+    """Number the rows of a frame across chunks."""
     if isinstance(records, tuple):
         return records
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Synthetic records to files, a chunk at a time, so that memory does not grow with their number.
+"""Write synthetic records to files, a chunk at a time: memory does not grow with their number.
 
 | output | for | layout |
 |---|---|---|
@@ -8,11 +8,10 @@
 | `.png` | images | one picture with all of them in a grid, one column per class if balanced |
 | folder | images | one PNG per image, in a folder per class |
 
-**Guarantee.** The output appears whole or not at all: it is written beside its place under a name of its own and moved
-there at the end; if anything goes wrong on the way it is removed, if need be by the next who writes to the same place.
-What exists is not overwritten unless asked for.
+**Guarantee.** The output is written atomically: to a temporary name beside its path, moved there at the end, and removed on
+failure (by the next write to the same path, if the process was killed). Existing files are kept unless `force` is set.
 Folders are named after classes only if the name is a plain word; any other class is `class-<number>`, so that no class
-can name a place outside the output.
+name can point outside the output.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _OWN_FILE = re.compile(r"[0-9]{8,}\.png")
 
 
 def format_of(path: Path, schema: TableSchema | ImageSchema) -> str:
-    """The format that a path asks for: its suffix, or a folder if it has none.
+    """The format of a path: its suffix, or a folder if it has none.
 
     Raises:
-        InvalidValue: this kind of record cannot be written so; the message lists the formats that can.
+        InvalidValue: records of this kind have no such format; the message lists the formats.
     """
     suffix = path.suffix.lower() or FOLDER
     if suffix not in (allowed := FORMATS[schema.kind]):
@@ -59,7 +58,7 @@ def format_of(path: Path, schema: TableSchema | ImageSchema) -> str:
 
 
 def check_output(path: Path, *, force: bool) -> None:
-    """Raises `OutputExists` if something is in the way, before any record is made."""
+    """Raise `OutputExists` if the path exists, before any record is sampled."""
     if not path.parent.is_dir():
         raise InvalidValue("output", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
     if not (path.exists() or path.is_symlink()):
@@ -68,9 +67,7 @@ def check_output(path: Path, *, force: bool) -> None:
         raise OutputExists(f"{path} exists already. Fix: choose another name, or add --force to replace it.")
     replaceable = _own_folder(path) if path.is_dir() and not path.is_symlink() else path.is_file() or path.is_symlink()
     if not replaceable:
-        raise OutputExists(
-            f"{path} is not something that gpate wrote, so it is not replaced. Fix: choose another name."
-        )
+        raise OutputExists(f"{path} was not written by gpate, so it is not replaced. Fix: choose another name.")
 
 
 def write_records(
@@ -83,23 +80,23 @@ def write_records(
     columns: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Writes what `Release.sample_chunks` gives.
+    """Write the chunks of `Release.sample_chunks`.
 
     Args:
-        path: the file, or the folder; its suffix says the format.
+        path: the file or folder; its suffix determines the format.
         chunks: the records.
-        n: how many there are.
+        n: number of records.
         schema: of a record.
-        force: replace what is there.
-        columns: of a picture; a square by default.
+        force: replace existing output.
+        columns: of a grid of images; a square by default.
         on_progress: called with the number of records of each chunk, once it is written.
 
     Returns:
         The path.
 
     Raises:
-        OutputExists: something is in the way.
-        OutputFailed: there is no room, or another fault of the disk. Nothing is left behind.
+        OutputExists: the path exists.
+        OutputFailed: the disk is full or failed. Nothing is left behind.
     """
     path = Path(path)
     kind = format_of(path, schema)
@@ -125,14 +122,14 @@ def write_records(
         raise
     except OSError as problem:
         raise OutputFailed(
-            f"{path} could not be written ({problem.strerror or problem}); what was begun is removed. "
-            "Fix: make room, or write elsewhere."
+            f"{path} could not be written ({problem.strerror or problem}); the partial output is removed. "
+            "Fix: free disk space, or write elsewhere."
         ) from problem
     return path
 
 
 def _move(content: Path, path: Path, *, aside: Path) -> None:
-    """To its place; a folder that is there is put aside, and back if that is as far as it goes."""
+    """Move the output to its path; an existing folder is set aside, and restored on failure."""
     try:
         if path.is_dir() and not path.is_symlink():
             os.replace(path, aside)
@@ -143,9 +140,9 @@ def _move(content: Path, path: Path, *, aside: Path) -> None:
 
 
 def class_folders(classes: Sequence[Any]) -> list[str]:
-    """A name for the folder of each class: its own if that is a plain word, `class-<number>` otherwise."""
+    """Folder name of each class: its own if that is a plain word, `class-<number>` otherwise."""
     names = [str(name) for name in classes]
-    folded = [name.lower() for name in names]  # some file systems do not tell capitals apart
+    folded = [name.lower() for name in names]  # some file systems are case-insensitive
     plain = [bool(_PLAIN_NAME.fullmatch(name)) and folded.count(name.lower()) == 1 for name in names]
     taken = {name.lower() for name, fine in zip(names, plain, strict=True) if fine}
     width = len(str(len(names)))
@@ -165,7 +162,7 @@ def _counted(chunks: Chunks, on_progress: Callable[[int], None] | None) -> Chunk
 
 
 def _own_folder(path: Path) -> bool:
-    """Whether a folder holds numbered PNG files, and folders of them, and nothing else."""
+    """Whether a folder contains only numbered PNG files and folders of them."""
     for entry in os.scandir(path):
         if entry.is_symlink():
             return False
@@ -179,7 +176,7 @@ def _own_folder(path: Path) -> bool:
 
 
 def _arrow_type(column: Column, *, text: bool) -> Any:
-    """The type of a column in a file, which must not depend on the values in a chunk."""
+    """Type of a column in a file, independent of the values in a chunk."""
     import pyarrow as pa
 
     if isinstance(column, Boolean):
@@ -205,7 +202,7 @@ def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema
     import pyarrow.parquet as pq
 
     _, tables = _tables(chunks, schema, text=False)
-    first = next(tables)  # its metadata, the same for every chunk, give pandas its own types back
+    first = next(tables)  # the same metadata for every chunk: pandas restores its own types
     with open(path, "wb") as file:
         with pq.ParquetWriter(file, first.schema) as writer:
             for table in itertools.chain([first], tables):
@@ -225,7 +222,7 @@ def _write_csv(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) ->
 
 
 def _to_disk(file: Any) -> None:
-    """A full disk is found here at the latest, not after the file was moved to its place."""
+    """Flush to disk, so that a full disk is detected before the file is moved to its path."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -234,7 +231,7 @@ def _to_disk(file: Any) -> None:
 
 
 def _write_npz(path: Path, chunks: Chunks, n: int, schema: TableSchema | ImageSchema) -> None:
-    """As numpy's savez, but streamed; the same records give the same bytes."""
+    """Like numpy's savez, but streamed; the same records give the same bytes."""
     assert isinstance(schema, ImageSchema)
     shape = (n, schema.height, schema.width, *([schema.channels] if schema.channels > 1 else []))
     labels: list[NDArray[Any]] = []

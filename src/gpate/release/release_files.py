@@ -1,10 +1,10 @@
 """The files of a release: their names, how they are written, and how they are read without trusting them.
 
-**Writing.** A file appears whole or not at all: it is written beside its place, brought to disk, and moved there.
+**Writing.** Files are written atomically: to a temporary name, flushed to disk, and moved.
 
-**Reading.** A release may come from anyone. Only the five names are opened, only as plain files (no links, pipes or
-devices), each once, so that what is hashed is what is read. Nothing in them is code: JSON, YAML without tags or aliases,
-and safetensors, which holds numbers only.
+**Reading.** A release is untrusted input. Only the five names are opened, only as regular files (no links, pipes or
+devices), each once, so that the bytes hashed are the bytes parsed. None of them is code: JSON, YAML without tags or aliases,
+and safetensors, which contains numbers only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CONFIG = "config.json"
 CERTIFICATE = "certificate.json"
 
 CERTIFIED = (LEDGER, WEIGHTS, SCHEMA, CONFIG)
-"""What a certificate vouches for."""
+"""Files whose hashes are in the certificate."""
 
 NAMES = (*CERTIFIED, CERTIFICATE)
-"""All that a release may hold."""
+"""All files of a release."""
 
 _MOST = {LEDGER: 2**30, WEIGHTS: 2**33, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22}
-"""Bytes that a file may have."""
+"""Maximal size of a file in bytes."""
 
 
 def names_in(folder: Path) -> list[str]:
@@ -49,7 +49,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def folder_problems(folder: Path) -> list[str]:
-    """What is missing, extra, or no plain file. Empty if the folder holds the five files and nothing else."""
+    """Missing, extra or irregular files; empty if the folder contains the five files and nothing else."""
     found = names_in(folder)
     problems = [f"{name} is missing" for name in NAMES if name not in found]
     for name in found:
@@ -70,7 +70,7 @@ def read(folder: Path, name: str) -> bytes:
     except FileNotFoundError as problem:
         names_in(folder)
         raise ReleaseNotFound(
-            f"{folder} has no {name}: it is no release, or its run is not finished. Fix: finish the run, or fetch it again."
+            f"{folder} has no {name}: it is not a release, or its run is not finished. Fix: finish the run, or download it again."
         ) from problem
     except OSError as problem:
         raise ReleaseCorrupt(f"{path} is not a plain file that can be read: {problem.strerror}.") from problem
@@ -87,7 +87,7 @@ def read(folder: Path, name: str) -> bytes:
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Writes one of the files, whole or not at all."""
+    """Write one of the files atomically."""
     assert name in NAMES
     partial = folder / (name + PARTIAL)
     try:
@@ -102,12 +102,12 @@ def write(folder: Path, name: str, content: bytes) -> None:
     except OSError as problem:
         partial.unlink(missing_ok=True)
         raise ReleaseWriteFailed(
-            f"{folder / name} could not be written ({problem.strerror}). Fix: make room, then finish the run again."
+            f"{folder / name} could not be written ({problem.strerror}). Fix: free disk space, then resume the run."
         ) from problem
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: mappings with texts as keys, lists, and infinity as "inf"; NaN stays and is refused."""
+    """The value as JSON data: mappings with string keys, lists, and infinity as "inf"; NaN stays and is refused."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -116,22 +116,22 @@ def plain(value: Any) -> Any:
 
 
 def to_json(data: Mapping[str, Any]) -> bytes:
-    """The one way in which a mapping is written here: equal data are equal bytes."""
+    """Canonical JSON: equal data give equal bytes."""
     return (json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def from_json(content: bytes, name: str) -> dict[str, Any]:
-    """The inverse of `to_json`. Anything that `to_json` would write otherwise is refused."""
+    """The inverse of `to_json`; JSON that is not canonical is refused."""
     data = attempt(lambda: json.loads(content))
     if data is None:
-        raise ReleaseCorrupt(f"{name} is not JSON that gpate writes.")
+        raise ReleaseCorrupt(f"{name} is not JSON written by gpate.")
     if isinstance(data, dict) and attempt(lambda: to_json(data)) == content:
         return data
-    raise ReleaseCorrupt(f"{name} is not written as gpate writes it: it was edited. Fix: fetch the release again.")
+    raise ReleaseCorrupt(f"{name} is not in gpate's format: it was edited. Fix: download the release again.")
 
 
 def schema_from(content: bytes) -> TableSchema | ImageSchema:
-    """A schema from the bytes of its file."""
+    """Parse the bytes of a schema file."""
     try:
         text = content.decode("utf-8")
         return Schema.from_text(text, source=SCHEMA)

@@ -1,12 +1,11 @@
-"""Verifying a release: every claim of its certificate is recomputed from its files, and from nothing else.
+"""Verify a release: recompute every claim of its certificate from its files alone.
 
-**What a pass means.** The folder holds the five files and nothing else; every byte is the certified one; the ledger's
-chain holds from its first line to its seal; the epsilon of its events, recomputed here, is the certified spend and
-within the budget; a run that may not be released is stamped so; the weights are those of the generator that the config
-describes, for the schema beside it, and finite.
+**A pass means:** the folder contains the five files and nothing else; every file has its certified hash; the ledger's
+hash chain is intact from its first line to its seal; the epsilon of its events, recomputed here, is the certified spend and
+within the budget; a run that must not be released is stamped; the weights are finite and fit the config and the schema.
 
-**What it does not mean.** That the ledger lists everything that was released from the data (the gate sees to that while
-it runs), or that the release is the one its owner wrote: compare the certificate's fingerprint for that.
+**It does not mean** that the ledger lists everything that was released from the data (the gate enforces that during the
+run), or that the release is the one its owner wrote: compare the certificate's fingerprint for that.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from gpate.release.generator_file import (
     weight_problems,
     weights_from_bytes,
 )
-from gpate.release.write import stamps_owed
+from gpate.release.write import required_stamps
 from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, Schema, TableSchema
 
 ROUNDING = 1e-9
-"""How far, relatively, epsilon may differ between two machines: their last digits do, their claims do not."""
+"""Relative tolerance of epsilon between machines, which differ in the last digits."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was checked."""
+    """One check and its result."""
 
     name: str
     passed: bool
@@ -54,11 +53,11 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """All that was checked.
+    """The result of a verification.
 
     Attributes:
         checks: in order.
-        certificate: what the release claims; None if that cannot be read.
+        certificate: of the release; None if it cannot be read.
     """
 
     checks: tuple[Check, ...]
@@ -71,12 +70,12 @@ class Verification:
 
     @property
     def releasable(self) -> bool:
-        """Whether every check passed and no stamp speaks against publishing."""
+        """Whether every check passed and the release is not stamped."""
         return self.passed and self.certificate is not None and self.certificate.releasable
 
 
 class _Checklist:
-    """Collects rows. A check that cannot be made has failed, and says why."""
+    """Collects checks. A check that cannot be made has failed, with the reason."""
 
     def __init__(self) -> None:
         self.rows: list[Check] = []
@@ -85,13 +84,15 @@ class _Checklist:
         self.rows.append(Check(name=name, passed=not problems, detail=shortened(problems) if problems else fine))
 
     def attempt(self, name: str, make: Callable[[], T], fine: Callable[[T], str]) -> T | None:
-        """What `make` gives; None, and a row that failed, if it raises."""
+        """The result of `make`; None and a failed check if it raises."""
         try:
             made = attempt(make)
         except GpateError as problem:
             self.add(name, [str(problem)], "")
             return None
-        self.add(name, ["it is not what gpate writes"] if made is None else [], "" if made is None else fine(made))
+        self.add(
+            name, ["not in a format that gpate writes"] if made is None else [], "" if made is None else fine(made)
+        )
         return made
 
     def skipped(self, names: tuple[str, ...], why: str) -> None:
@@ -100,7 +101,7 @@ class _Checklist:
 
 
 def verify(folder: str | os.PathLike[str]) -> Verification:
-    """Checks a release. Nothing is raised for a bad one: the rows say what is wrong.
+    """Verify a release. An invalid one raises nothing: its checks say what is wrong.
 
     Raises:
         ReleaseNotFound: there is no such folder.
@@ -111,7 +112,7 @@ def verify(folder: str | os.PathLike[str]) -> Verification:
     certificate = rows.attempt(
         "certificate",
         lambda: Certificate.from_bytes(files.read(folder, files.CERTIFICATE)),
-        lambda made: f"written by gpate {made.gpate_version}, and its fingerprint is that of what it says",
+        lambda made: f"written by gpate {made.gpate_version}, and its fingerprint matches its content",
     )
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
     _check_ledger(rows, contents[files.LEDGER], certificate, _schema(contents[files.SCHEMA]))
@@ -120,11 +121,11 @@ def verify(folder: str | os.PathLike[str]) -> Verification:
 
 
 def hash_problems(name: str, content: bytes, certificate: Certificate) -> list[str]:
-    """Whether these bytes are the certified ones; empty if they are."""
+    """How these bytes differ from the certified ones; empty if they do not."""
     found, said = FileRecord.of(content), certificate.files[name]
     if found.size != said.size:
         return [f"{found.size:,} bytes instead of {said.size:,}"]
-    return [] if found == said else ["its SHA-256 is not the certified one: it was changed"]
+    return [] if found == said else ["its SHA-256 differs from the certified one: it was changed"]
 
 
 def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate | None) -> bytes | None:
@@ -139,7 +140,7 @@ def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate 
 
 
 def _schema(content: bytes | None) -> TableSchema | ImageSchema | None:
-    """The schema, if it is one; whether it is has a row of its own."""
+    """The schema, or None if it is invalid, which is a check of its own."""
     if content is None:
         return None
     try:
@@ -161,19 +162,23 @@ def _check_ledger(
     ledger = rows.attempt(
         "ledger chain",
         lambda: parse_ledger(content, source=files.LEDGER),
-        lambda made: f"{made.head.line:,} lines, each following from the one before",
+        lambda made: f"{made.head.line:,} lines, hash chain intact",
     )
     if ledger is None:
-        rows.skipped(later, "the ledger does not hold")
+        rows.skipped(later, "the ledger is invalid")
         return
-    open_end = [] if ledger.sealed else ["the ledger is not sealed: its run is not over, or lines were cut off"]
-    rows.add("ledger seal", open_end + (["it ends in half a line"] if ledger.torn else []), "closed for good")
+    open_end = [] if ledger.sealed else ["the ledger is not sealed: its run is not finished, or lines were removed"]
+    rows.add(
+        "ledger seal",
+        open_end + (["its last line is incomplete"] if ledger.torn else []),
+        "no further spending is possible",
+    )
     rows.add("ledger noise", _noise_problems(ledger), f"{ledger.header.noise}, for every event")
     _check_epsilon(rows, ledger, certificate, schema)
 
 
 def _noise_problems(ledger: LedgerContents) -> list[str]:
-    """Events that exact noise cannot have paid for: the gate records the grid of every exact draw."""
+    """Events without exact noise: the gate records the grid of every exact draw."""
     if ledger.header.noise != EXACT_NOISE:
         return []
     bare = {event for event in ledger.tally if getattr(event, "grid", 1.0) is None}
@@ -191,7 +196,7 @@ def _check_epsilon(
     if schema is not None:
         epsilon, delta = schema.promised(epsilon, delta)
     try:
-        computed, why = attempt(lambda: _spend(budget, spent)), "its events are beyond what can be added up"
+        computed, why = attempt(lambda: _spend(budget, spent)), "its counts are too large to add up"
     except GpateError as problem:
         computed, why = None, str(problem)
     if computed is None:
@@ -210,7 +215,7 @@ def _check_epsilon(
     same = spend == certificate.spend or math.isclose(spend, certificate.spend, rel_tol=ROUNDING)
     rows.add(
         "epsilon as certified",
-        [] if same else [f"the ledger amounts to {spend:.9g}, the certificate says {certificate.spend:.9g}"],
+        [] if same else [f"{spend:.9g} by the ledger, {certificate.spend:.9g} by the certificate"],
         f"{certificate.spend:.6g} at delta {certificate.delta:g}",
     )
     pairs = {
@@ -224,12 +229,12 @@ def _check_epsilon(
     rows.add(
         "claim",
         [f"{name}: certificate {a!r}, ledger {b!r}" for name, (a, b) in pairs.items() if a != b],
-        "budget, accountant, neighbours, noise and last line are the ledger's"
-        + ("" if schema is None or schema.cost is None else ", and what the schema cost is added"),
+        "budget, accountant, neighbours, noise and last line match the ledger"
+        + ("" if schema is None or schema.cost is None else ", and the cost of the schema is included"),
     )
-    owed = stamps_owed(ledger.header)
-    stamps = "; ".join(certificate.not_for_release) or "none, and none is due"
-    unstamped = owed if not certificate.not_for_release else []
+    required = required_stamps(ledger.header)
+    stamps = "; ".join(certificate.not_for_release) or "none, and none is required"
+    unstamped = required if not certificate.not_for_release else []
     rows.add("stamps", [f"not stamped, although {reason}" for reason in unstamped], stamps)
 
 
@@ -254,7 +259,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     if schema is None or config is None:
         rows.skipped(("generator fits schema",), "schema or config cannot be read")
     else:
-        rows.add("generator fits schema", fit_problems(config, schema), "sizes, classes and shares agree")
+        rows.add("generator fits schema", fit_problems(config, schema), "sizes, classes and class proportions agree")
     if config is None:
         rows.skipped(("weights format", "weights", "weights finite"), "no config")
         return
@@ -271,12 +276,12 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     if not problems and isinstance(config.spec, MixtureSpec):
         problems = mixture_problems(config.spec, weights)
     rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
-    broken = [f"{name} holds NaN or infinity" for name in infinite_weights(weights)]
-    rows.add("weights finite", broken, "every one")
+    broken = [f"{name} contains NaN or infinity" for name in infinite_weights(weights)]
+    rows.add("weights finite", broken, "all of them")
 
 
 def _named(spec: Spec) -> str:
-    return "a mixture of products" if isinstance(spec, MixtureSpec) else f"a network for a {spec.kind}"
+    return "mixture of products" if isinstance(spec, MixtureSpec) else f"{spec.kind} network"
 
 
 def _there(contents: dict[str, bytes | None], name: str) -> bytes:

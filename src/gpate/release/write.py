@@ -1,12 +1,11 @@
-"""Writing a release: the five files that may leave the building, and nothing else.
+"""Write a release: the five files that are safe to publish.
 
-**Guarantee.** The folder holds the generator's weights, the schema, the config, the sealed ledger and the certificate
-when `write_release` returns; it refuses weights that are not exactly the generator's, a folder with anything else in
-it, and a run that may not be released but is not stamped so. All is checked before the ledger is sealed; the
-certificate is written last, so that a crash leaves a folder without one, which is no release. Writing again is safe.
+**Guarantee.** When `write_release` returns, the folder contains the generator's weights, the schema, the config, the sealed
+ledger and the certificate. It refuses weights that are not exactly the generator's, a folder with other files, and a run
+that must not be released but is not stamped. Everything is checked before the ledger is sealed; the certificate is written
+last, so that a crash leaves a folder without one, which is not a release. Writing again is safe.
 
-Settings and notes are copied as they are and become public: they must hold nothing computed from records but what the gate
-gave.
+Settings and notes become public: they must not contain anything computed from records except released values.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ def write_release(
     not_for_release: Sequence[str],
     notes: Sequence[str] = (),
 ) -> Certificate:
-    """Seals the ledger and writes the release around it.
+    """Seal the ledger and write the release.
 
     Args:
-        folder: `release/` of the run; `ledger` lies in it already, unless it was kept in memory.
+        folder: `release/` of the run; it contains `ledger` already, unless the ledger is in memory.
         spec: of the generator.
-        weights: `state_dict()` of the generator's network, no more and no less.
-        shares: of the classes, declared or released; [1.0] without classes.
+        weights: `state_dict()` of the generator's network.
+        shares: class proportions, declared or released; [1.0] without classes.
         schema: of a record.
-        ledger: everything the run paid for.
+        ledger: all charged events of the run.
         settings: the recipe and its settings, as plain data. Public.
-        not_for_release: `gate.not_for_release`, and any reason of the method's own.
-        notes: what a reader should know, said of the gate's answers. Public.
+        not_for_release: `gate.not_for_release`, and any reason of the method.
+        notes: warnings, computed from settings and released values. Public.
 
     Returns:
-        The certificate that was written.
+        The certificate.
 
     Raises:
-        ReleaseRefused: something does not belong into a release. Nothing was written.
-        ReleaseWriteFailed: the disk is full or broken. There is no certificate.
+        ReleaseRefused: something does not belong in a release. Nothing was written.
+        ReleaseWriteFailed: the disk is full or failed. There is no certificate.
     """
     folder = Path(folder)
     reasons = tuple(str(reason) for reason in not_for_release)
@@ -70,12 +69,12 @@ def write_release(
     )
     if problems := fit_problems(config, schema):
         raise ReleaseRefused(f"The generator does not fit the schema: {shortened(problems)}.")
-    owed = stamps_owed(ledger.header)
+    required = required_stamps(ledger.header)
     if not ledger.durable:
-        owed.append("the ledger was kept in memory only")
-    if owed and not reasons:
+        required.append("the ledger was kept in memory only")
+    if required and not reasons:
         raise ReleaseRefused(
-            f"This run is not for release ({'; '.join(owed)}), and not stamped so. "
+            f"This run is not for release ({'; '.join(required)}), and is not stamped. "
             "Fix: pass not_for_release=gate.not_for_release."
         )
     _check_folder(folder, ledger)
@@ -85,12 +84,12 @@ def write_release(
         if isinstance(problem, ReleaseRefused):
             raise
         raise ReleaseRefused(
-            f"settings must be plain data: texts, numbers other than NaN, lists and mappings ({problem})."
+            f"settings must be plain data: strings, numbers other than NaN, lists and mappings ({problem})."
         ) from problem
     content[files.SCHEMA] = schema.to_text().encode()
 
     head = ledger.seal()
-    (folder / files.CERTIFICATE).unlink(missing_ok=True)  # an old one must not stand beside new files
+    (folder / files.CERTIFICATE).unlink(missing_ok=True)  # an old one must not be left beside new files
     if not ledger.durable:
         files.write(folder, files.LEDGER, ledger.to_bytes())
     for name, data in content.items():
@@ -116,22 +115,22 @@ def write_release(
     return certificate
 
 
-def stamps_owed(header: Header) -> list[str]:
-    """Why a run with this ledger may not be released; empty if nothing in the ledger speaks against it."""
-    owed = []
+def required_stamps(header: Header) -> list[str]:
+    """Reasons in the ledger not to release this run; empty if there are none."""
+    required = []
     if header.noise != EXACT_NOISE:
-        owed.append(f"noise is {header.noise}, not exact")
+        required.append(f"noise is {header.noise}, not exact")
     if math.isinf(header.budget.epsilon):
-        owed.append("epsilon is infinite: nothing is promised")
-    return owed
+        required.append("epsilon is infinite: there is no guarantee")
+    return required
 
 
 def _check_folder(folder: Path, ledger: Ledger) -> None:
-    """Raises `ReleaseRefused` unless the folder holds the ledger and nothing that is not part of a release."""
-    strangers = [name for name in files.names_in(folder) if name.removesuffix(PARTIAL) not in files.NAMES]
-    if strangers:
+    """Raise `ReleaseRefused` unless the folder contains the ledger and nothing that is not part of a release."""
+    unexpected = [name for name in files.names_in(folder) if name.removesuffix(PARTIAL) not in files.NAMES]
+    if unexpected:
         raise ReleaseRefused(
-            f"{folder} holds what does not belong into a release: {shortened(strangers)}. Fix: move it."
+            f"{folder} contains files that do not belong in a release: {shortened(unexpected)}. Fix: move them."
         )
     for name in files.names_in(folder):
         if not stat.S_ISREG(os.lstat(folder / name).st_mode):

@@ -70,9 +70,7 @@ class Checkpoints:
         older = self._iterations()
         metadata = {"iteration": str(iteration), "answers": str(answers)}
         name = _NAME.format(iteration)
-        self.ranks.everywhere(
-            lambda: self._folder.write_tensors(name, student, metadata=metadata, sensitive=sensitive)
-        )
+        self.ranks.everywhere(lambda: self._folder.write_tensors(name, student, metadata=metadata, sensitive=sensitive))
         if self.ranks.size > 1:  # everyone has the same student, or its fakes and votes would be of another
             self.ranks.agree("student after the same answers", _digest(student), "use the same processors everywhere")
         for number, path in older.items():

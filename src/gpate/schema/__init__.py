@@ -1,7 +1,7 @@
-"""Public facts about a record: declared by a person, never fitted to data.
+"""Schemas: public facts about a record, declared and never fitted to data.
 
-`Schema.load` reads a YAML file (its format is described in `gpate.schema.declaration`); the codecs between records and
-tensors are in `gpate.schema.codec`, apart, so that reading a schema does not load torch.
+`Schema.load` reads a YAML file (`gpate.schema.declaration` describes the format). The codecs between records and tensors
+are in `gpate.schema.codec`, so that loading a schema does not import torch.
 
     >>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
     >>> schema.columns[0]

@@ -1,6 +1,6 @@
-"""The codec between records and tensors, both ways, from the schema alone: nothing in it is fitted.
+"""Encode records as tensors and decode them, from the schema alone: nothing is fitted.
 
-A table's record becomes one row of float32 numbers between 0 and 1, column after column in `blocks`:
+A table's record becomes one row of float32 numbers between 0 and 1, column by column in `blocks`:
 
 | column | slots |
 |---|---|
@@ -9,8 +9,8 @@ A table's record becomes one row of float32 numbers between 0 and 1, column afte
 | categorical | one slot per category, and one more for a missing value if allowed: exactly one of them is 1 |
 | any other with `missing: true` | after its own slot one more, 1 where the value is missing (the slot itself is then 0) |
 
-A categorical or boolean target is not among them: it is the record's label. `decode` takes what a generator gives,
-soft values included. The dtypes it returns depend on the schema alone, so tables may be decoded in chunks.
+A categorical or boolean target is not included: it is the record's label. `decode` accepts the soft values of a
+generator. The dtypes it returns depend on the schema alone, so tables may be decoded in chunks.
 
     >>> import pandas as pd
     >>> from gpate.schema import Schema
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A run of slots that belong together: `features[:, start:stop]`.
+    """Consecutive slots of one column: `features[:, start:stop]`.
 
     Attributes:
         name: the column's.
@@ -60,19 +60,19 @@ class Block:
 
     @property
     def size(self) -> int:
-        """How many slots."""
+        """Number of slots."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Encoded:
-    """Records as tensors. Private, if the records were: nothing of it is printed.
+    """Records as tensors. As private as the records: its repr shows nothing.
 
     Attributes:
         features: float32 [records, width].
-        labels: int64 [records], the number of each record's class; None if the schema has no classes.
-        out_of_domain: int64 [columns], how many values of each column, in the schema's order, were clipped, rounded or
-            mapped to `other`. One record changes each by at most one: L2 sensitivity sqrt(columns).
+        labels: int64 [records], the class index of each record; None if the schema has no classes.
+        out_of_domain: int64 [columns], number of values of each column, in the schema's order, that were clipped, rounded
+            or mapped to `other`. One record changes each by at most one: L2 sensitivity sqrt(columns).
     """
 
     features: Tensor
@@ -84,12 +84,12 @@ class Encoded:
 
 
 class TableCodec:
-    """Between a data frame and tensors.
+    """Codec between data frames and tensors.
 
     Attributes:
-        schema: the table's.
+        schema: of the table.
         blocks: the layout of a row of features.
-        width: slots in a row.
+        width: number of slots in a row.
     """
 
     def __init__(self, schema: TableSchema) -> None:
@@ -100,15 +100,14 @@ class TableCodec:
         self.width = self.blocks[-1].stop if self.blocks else 0
 
     def encode(self, frame: pd.DataFrame, *, whole: bool = True) -> Encoded:
-        """Records -> tensors.
+        """Encode records as tensors.
 
         Args:
-            frame: has all columns of the schema, in any order, and no others but the row id.
-            whole: whether this is the whole table, in which a column with no value at all is an error; False for a
-                chunk of it.
+            frame: all columns of the schema, in any order, and no others except the row id.
+            whole: whether this is the whole table, in which a column without values is an error; False for a chunk.
 
         Raises:
-            SchemaError: the frame does not fit the schema. The message names columns and nothing else of the data.
+            SchemaError: the frame does not fit the schema. The message names columns only.
         """
         self._check_names(frame)
         features = torch.zeros(len(frame), self.width)
@@ -118,7 +117,7 @@ class TableCodec:
         for i, column in enumerate(self.schema.columns):
             found = read(column, frame[column.name])
             if whole and found.missing.all():
-                raise SchemaError(f"Column {column.name!r} has no value at all. Fix: take it out of data and schema.")
+                raise SchemaError(f"Column {column.name!r} has no values. Fix: remove it from data and schema.")
             out_of_domain[i] = found.outside
             numbers = torch.from_numpy(found.numbers)
             if column is self.schema.label:
@@ -136,13 +135,13 @@ class TableCodec:
     def decode(
         self, features: Tensor, labels: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> pd.DataFrame:
-        """Tensors -> a data frame with the schema's columns, in order.
+        """Decode tensors to a data frame with the schema's columns, in order.
 
         Args:
             features: [records, width]; slots may be soft, numbers outside [0, 1] are clipped.
             labels: the class of each record, if the schema has classes.
-            generator: draws categories, flags and missing values with the probabilities in their slots. Without one
-                the likeliest is taken: the largest slot of a category, 1 from 0.5 on.
+            generator: samples categories, flags and missing values with the probabilities in their slots. Without one
+                the most likely value is taken: the largest slot of a category, 1 from 0.5 on.
         """
         import pandas as pd
 
@@ -203,7 +202,7 @@ def _checked_labels(labels: Tensor | None, records: int, classes: int) -> Tensor
         raise InvalidValue("labels", None, "given: the schema has classes")
     whole = not (labels.dtype.is_floating_point or labels.dtype.is_complex)
     if not whole or labels.shape != (records,) or bool(((labels < 0) | (labels >= classes)).any()):
-        raise InvalidValue("labels", "something else", f"whole numbers from 0 to {classes - 1}, one per record")
+        raise InvalidValue("labels", "other values", f"whole numbers from 0 to {classes - 1}, one per record")
     return labels.detach().cpu().long()
 
 
@@ -227,7 +226,7 @@ def _layout(columns: Sequence[Column]) -> list[Block]:
 
 
 def _choose(soft: Tensor, generator: torch.Generator | None) -> Tensor:
-    """The slot of each row: the largest, or drawn in proportion (the largest where nothing is positive)."""
+    """The slot of each row: the largest, or sampled in proportion (the largest where none is positive)."""
     if generator is None:
         return soft.argmax(dim=1)
     bounds = soft.double().clamp_min_(0.0).cumsum(dim=1)
@@ -239,17 +238,17 @@ def _choose(soft: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _flip(soft: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Whether each flag is set: from 0.5 on, or with the probability it holds."""
+    """Whether each flag is set: from 0.5 on, or sampled with its probability."""
     if generator is None:
         return soft >= 0.5
     return torch.rand(soft.shape, generator=generator, dtype=torch.float64) < soft.double()
 
 
 class ImageCodec:
-    """Between uint8 images and float32 tensors in [0, 1].
+    """Codec between uint8 images and float32 tensors in [0, 1].
 
     Attributes:
-        schema: the images'.
+        schema: of the images.
         shape: (channels, height, width) of an encoded image.
     """
 
@@ -260,7 +259,7 @@ class ImageCodec:
         self.shape = (schema.channels, schema.height, schema.width)
 
     def encode(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
-        """Images [N, H, W] (grey) or [N, H, W, C], as uint8 -> float32 [N, C, H, W]."""
+        """Encode uint8 images [N, H, W] (grey) or [N, H, W, C] as float32 [N, C, H, W]."""
         pixels = torch.as_tensor(images)
         if pixels.dtype != torch.uint8:
             raise InvalidValue("dtype of images", str(pixels.dtype), "uint8, 0 to 255")
@@ -275,7 +274,7 @@ class ImageCodec:
         return pixels.permute(0, 3, 1, 2).contiguous().float().div_(255.0)
 
     def decode(self, features: Tensor) -> NDArray[np.uint8]:
-        """Float [N, C, H, W], clipped to [0, 1] -> uint8 [N, H, W] (grey) or [N, H, W, C]."""
+        """Decode floats [N, C, H, W], clipped to [0, 1], to uint8 [N, H, W] (grey) or [N, H, W, C]."""
         if features.ndim != 4 or tuple(features.shape[1:]) != self.shape:
             raise InvalidValue("shape of features", tuple(features.shape), f"[N, {', '.join(map(str, self.shape))}]")
         if not torch.isfinite(features).all():
@@ -285,7 +284,7 @@ class ImageCodec:
         return images[..., 0] if self.schema.channels == 1 else images
 
     def encode_labels(self, labels: Sequence[Any] | NDArray[Any]) -> Tensor:
-        """Names of classes -> their numbers, int64 [N]."""
+        """Class names to indices, int64 [N]."""
         numbers = {name: i for i, name in enumerate(self.schema.classes)}
         try:
             return torch.tensor([numbers[label] for label in np.asarray(labels).tolist()], dtype=torch.int64)
@@ -295,6 +294,6 @@ class ImageCodec:
             ) from None
 
     def decode_labels(self, labels: Tensor) -> NDArray[Any]:
-        """Numbers of classes -> their names."""
+        """Class indices to names."""
         checked = _checked_labels(labels, len(labels), len(self.schema.classes))
         return np.asarray(self.schema.classes).take(checked.numpy())

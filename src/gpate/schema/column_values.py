@@ -1,7 +1,7 @@
-"""Values of one column as numbers, and back: what the codec lays out, column by column.
+"""Values of one column to numbers and back, for the codec.
 
-Values are private here: no message holds one, nor a row, nor how many there are, and errors of pandas, which quote
-values, are not chained to ours.
+Values are private: no message contains a value, a row or a count, and errors of pandas, which quote values, are not
+chained.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MICROSECONDS = 1_000_000
 
 
 class Read(NamedTuple):
-    """A column that was read.
+    """An encoded column.
 
     Attributes:
-        numbers: one per record: between 0 and 1 for bounded and boolean columns, else the category's number; 0 where
+        numbers: one per record: between 0 and 1 for bounded and boolean columns, else the category's index; 0 where
             the value is missing.
-        missing: where it is.
-        outside: how many values were clipped, rounded or mapped to `other`. Private.
+        missing: where values are missing.
+        outside: number of values that were clipped, rounded or mapped to `other`. Private.
     """
 
     numbers: Floats
@@ -40,10 +40,10 @@ class Read(NamedTuple):
 
 
 def read(column: Column, series: pd.Series) -> Read:
-    """Values -> numbers.
+    """Encode the values of a column.
 
     Raises:
-        SchemaError: a value is missing where it must not be, of another type, or in no category.
+        SchemaError: a value is missing where that is not allowed, of another type, or in no category.
     """
     import pandas as pd
 
@@ -51,7 +51,7 @@ def read(column: Column, series: pd.Series) -> Read:
     if missing.any() and not column.missing:
         raise SchemaError(
             f"Column {column.name!r} has missing values, and its schema does not allow them. "
-            "Fix: declare missing: true, or fill them in before; those of the target must be filled in, if only with a category for them."
+            "Fix: declare missing: true, or fill them in; those of the target must be filled in, for example with a category of their own."
         )
     numbers, outside = np.zeros(len(series)), 0
     if not missing.all():
@@ -62,15 +62,15 @@ def read(column: Column, series: pd.Series) -> Read:
     return Read(numbers, missing, outside)
 
 
-def _wrong_type(column: Column, mend: str) -> NoReturn:
+def _wrong_type(column: Column, fix: str) -> NoReturn:
     raise SchemaError(
-        f"Column {column.name!r} is declared {column.type} and holds something else. Fix: {mend}"
+        f"Column {column.name!r} is declared {column.type} and contains other values. Fix: {fix}"
     ) from None
 
 
 @singledispatch
 def numbers_of(column: Column, series: pd.Series) -> tuple[Any, int]:
-    """The number of each value, none of which is missing, and how many were outside the domain."""
+    """The number of each value, none of which is missing, and the number of values outside the domain."""
     raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")
 
 
@@ -101,7 +101,9 @@ def _(column: Categorical, series: pd.Series) -> tuple[Any, int]:
 
     if isinstance(column.categories[0], str):
         if infer_dtype(series) != "string":
-            _wrong_type(column, "its categories are texts; read the column as text, or declare numbers without quotes.")
+            _wrong_type(
+                column, "its categories are strings; read the column as text, or declare numbers without quotes."
+            )
         values: Any = np.asarray(series, dtype=object)
     else:
         values = _floats(column, series)
@@ -111,7 +113,7 @@ def _(column: Categorical, series: pd.Series) -> tuple[Any, int]:
     if outside:
         if column.other is None:
             raise SchemaError(
-                f"Column {column.name!r} holds a value that is not among its categories. "
+                f"Column {column.name!r} contains a value that is not among its categories. "
                 "Fix: complete the list from what is publicly known, or declare an `other` category."
             )
         numbers = np.where(unknown, column.categories.index(column.other), numbers)
@@ -148,15 +150,15 @@ def _seconds(column: Datetime, series: pd.Series) -> Floats:
     from pandas.api.types import infer_dtype, is_datetime64_any_dtype
 
     if not is_datetime64_any_dtype(series.dtype):
-        mend = "give times, or texts such as 2001-01-31 12:30:00, without time zone."
+        fix = "give times, or strings such as 2001-01-31 12:30:00, without time zone."
         if infer_dtype(series) not in ("string", "date", "datetime", "datetime64"):
-            _wrong_type(column, mend)
+            _wrong_type(column, fix)
         try:
             series = pd.to_datetime(series, format="ISO8601", errors="coerce")
         except (TypeError, ValueError, OverflowError):
-            _wrong_type(column, mend)
+            _wrong_type(column, fix)
         if not is_datetime64_any_dtype(series.dtype) or series.isna().any():
-            _wrong_type(column, mend)
+            _wrong_type(column, fix)
     if isinstance(series.dtype, pd.DatetimeTZDtype):
         raise SchemaError(
             f"Column {column.name!r} has a time zone; schemas have none. Fix: convert it to UTC and drop the zone."
@@ -177,16 +179,16 @@ def _from_unit(numbers: Floats, lower: float, upper: float, scale: str) -> Float
 
 
 def in_own_units(column: Numeric, found: Read) -> Floats:
-    """What was read of a number, as it was within the bounds; NaN where it is missing."""
+    """Encoded numbers in the column's own units, within the bounds; NaN where missing."""
     lower, upper = column.span
     return np.where(found.missing, np.nan, _from_unit(found.numbers, lower, upper, column.scale))
 
 
 @singledispatch
 def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
-    """Numbers -> an array of values, of a type that depends on the column alone.
+    """Decode numbers to an array of values, of a type that depends on the column alone.
 
-    Floats and times are numpy's, with NaN and NaT for missing values; whole numbers and booleans are numpy's, or
+    Floats and times are numpy arrays, with NaN and NaT for missing values; integers and booleans are numpy arrays, or
     pandas' nullable ones where values may be missing; categories are as declared.
     """
     raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")

@@ -1,4 +1,4 @@
-"""What a column may hold: one frozen class per type, each made of public facts.
+"""Column types of a schema: one frozen class per type, containing public facts only.
 
 >>> column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
 Numeric(name='fare', missing=False, bounds=(0.0, 500.0), scale='arcsinh', decimals=None)
@@ -31,10 +31,10 @@ SCALES: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]]
     "log": (np.log, np.exp),
     "arcsinh": (np.arcsinh, np.sinh),
 }
-"""How a number is spread before it is mapped to [0, 1], and the way back."""
+"""Transformation of a number before it is mapped to [0, 1], and its inverse."""
 
 UNITS = {"second": 1, "day": 86_400}
-"""What times are rounded to, in seconds."""
+"""Resolution of times, in seconds."""
 
 _EPOCH = datetime(1970, 1, 1)
 _MAX_EXACT = 2**53
@@ -46,9 +46,9 @@ class Column:
 
     Attributes:
         name: as in the data.
-        missing: whether a record may have no value here.
+        missing: whether values may be missing.
         type: its name in a schema file.
-        strays: what becomes of values outside the domain, and the mend, in words.
+        strays: treatment of values outside the domain, and the fix, as text.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Column:
 
     def __post_init__(self) -> None:
         if not is_text(self.name) or not self.name:
-            raise InvalidValue("column name", self.name, "a text that is not empty", "Quote it in the YAML file.")
+            raise InvalidValue("column name", self.name, "a non-empty string", "Quote it in the YAML file.")
         if not isinstance(self.missing, bool):
             raise InvalidValue(f"missing of column {self.name!r}", self.missing, "true or false")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the name; what has its default is left out."""
+        """Plain data, without the name; defaults are omitted."""
         fields = {f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(self) if f.name != "name"}
         return {
             "type": self.type,
@@ -79,7 +79,7 @@ class Column:
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a text that can be written to a file: half of a surrogate pair cannot."""
+    """Whether a value is a string that can be written to a file (no lone surrogates)."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -87,7 +87,7 @@ def is_text(value: object) -> bool:
 
 
 def repeated(values: Iterable[Any]) -> list[Any]:
-    """What is listed more than once."""
+    """Values that occur more than once."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 def _pair(what: str, bounds: object) -> tuple[Any, Any]:
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
-        raise InvalidValue(what, bounds, "[lower, upper]", "Bounds are declared, never read off the data.")
+        raise InvalidValue(what, bounds, "[lower, upper]", "Bounds are declared, never read from the data.")
     return bounds[0], bounds[1]
 
 
@@ -120,12 +120,12 @@ class Bounded(Column):
 
     @property
     def span(self) -> tuple[float, float]:
-        """The bounds as plain numbers; for times, seconds since 1970."""
+        """The bounds as numbers; for times, seconds since 1970."""
         raise TypeError(f"{type(self).__name__} declares no bounds of its own: use Numeric, Integer or Datetime.")
 
 
 MOST_DECIMALS = 12
-"""Of a column of numbers: more are below the precision of what is learnt."""
+"""Maximal `decimals` of a numeric column: more are below the model's precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Numeric(Bounded):
     Attributes:
         bounds: (lower, upper).
         scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
-        decimals: to which synthetic values are rounded, as those of the real column are; None leaves them as they come.
+        decimals: synthetic values are rounded to so many; None does not round.
     """
 
     type: ClassVar[str] = "numeric"
@@ -175,14 +175,14 @@ class Numeric(Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Numeric):
-    """A whole number between two bounds; values outside are clipped, others rounded.
+    """An integer between two bounds; values outside are clipped, others rounded.
 
-    Encoded in float32, it comes back exactly if the bounds are at most 2**22 apart and the scale is linear.
+    Encoding in float32 is exact if the bounds are at most 2**22 apart and the scale is linear.
     """
 
     type: ClassVar[str] = "integer"
     strays: ClassVar[str] = (
-        "lay outside its bounds and were clipped, or were not whole and were rounded: it takes whole numbers. "
+        "lay outside its bounds and were clipped, or were not whole numbers and were rounded. "
         "Fix: widen the bounds, or declare it numeric,"
     )
 
@@ -205,8 +205,8 @@ class Datetime(Bounded):
 
     Attributes:
         bounds: (first, last), as dates or times: `2001-01-01` or `2001-01-01 12:30:00`.
-        unit: `second` or `day`: what values are cut to, so that a column of dates comes back as dates. Encoded in
-            float32, a second is kept only if the bounds are at most 2**22 seconds (48 days) apart.
+        unit: `second` or `day`: the resolution, so that a column of dates stays one. In float32, seconds are exact only
+            if the bounds are at most 2**22 seconds (48 days) apart.
     """
 
     type: ClassVar[str] = "datetime"
@@ -248,8 +248,8 @@ class Categorical(Column):
     """One of a list of values.
 
     Attributes:
-        categories: all of them, texts or numbers; declared, because a list read off the data would name rare values.
-        other: the category that stands for every value not on the list. Without one such a value is an error.
+        categories: all values, strings or numbers; declared, because a list read from the data would reveal rare values.
+        other: the category for every value not listed. Without one such a value is an error.
     """
 
     type: ClassVar[str] = "categorical"
@@ -269,9 +269,9 @@ class Categorical(Column):
 
 
 def checked_categories(what: str, values: object) -> tuple[Category, ...]:
-    """The list as a tuple, if it is one of distinct texts, whole numbers or numbers."""
+    """The list as a tuple, if its items are distinct strings or distinct numbers."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise InvalidValue(what, values, "a list that is not empty", "They are declared, never read off the data.")
+        raise InvalidValue(what, values, "a non-empty list", "They are declared, never read from the data.")
     if all(is_text(value) for value in values):
         listed: tuple[Category, ...] = tuple(values)
     elif all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -282,7 +282,7 @@ def checked_categories(what: str, values: object) -> tuple[Category, ...]:
         raise InvalidValue(
             what,
             values,
-            "all texts or all numbers",
+            "all strings or all numbers",
             "YAML reads yes, no, null and dates as something else: quote them.",
         )
     if twice := repeated(listed):
@@ -318,6 +318,6 @@ def _build(cls: type[Column], name: str, fields: dict[str, Any]) -> Column:
     if absent:
         raise SchemaError(
             f"Column {name!r} ({cls.type}) lacks {', '.join(absent)}. Fix: declare them from what is publicly known, "
-            "or release them privately with `gpate schema init --schema-epsilon`."
+            "or release them with noise: `gpate schema init --schema-epsilon`."
         )
     return cls(name=name, **fields)

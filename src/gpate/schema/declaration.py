@@ -1,14 +1,14 @@
-"""The schema of a table or of a set of images: the YAML file and the object it becomes.
+"""Schemas of tables and images: the YAML format and its classes.
 
-Everything in a schema is public: it is written into every release. It is therefore declared, from a code book or
-common knowledge, and never read off the data. A table:
+Everything in a schema is public: it is part of every release. It is therefore declared, from a code book or
+common knowledge, and never read from the data. A table:
 
 ```yaml
 kind: table
 description: one line about the data          # optional
 target: income                                # optional: what a classifier is to predict
-row_id: person                                # optional: names a record; neither learnt nor synthesised
-cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: what bounds and categories cost
+row_id: person                                # optional: identifies a record; neither learned nor synthesised
+cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: cost of bounds and categories
 columns:
   age:       {type: integer, bounds: [17, 90]}
   fare:      {type: numeric, bounds: [0.5, 512], scale: log, decimals: 2, missing: true}
@@ -22,20 +22,20 @@ columns:
 
 - `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
   `log` (positive bounds) or `arcsinh`. `numeric` may have `decimals`, to which synthetic values are rounded.
-- `categorical`: `categories`, all texts or all numbers (quote "yes", "no", "null" and dates: YAML reads them as something
-  else), and `other`, the category that takes every value not listed; without it such a value is an error.
+- `categorical`: `categories`, all strings or all numbers (quote "yes", "no", "null" and dates, which YAML parses as other
+  types), and `other`, the category for every value not listed; without it such a value is an error.
 - `boolean`: true/false, or 1/0, in the data.
-- `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, to which values are cut.
+- `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
 
-The order of the columns is that of the synthetic table; `row_id` is not among them. Images:
+The synthetic table has the same order of columns; `row_id` is not among them. Images:
 
 ```yaml
 kind: image
 height: 28
 width: 28
 channels: 1                                   # 1 (grey) or 3 (colour)
-classes: [T-shirt, Trouser, Pullover]         # optional: all texts or all numbers, in the order of the labels
+classes: [T-shirt, Trouser, Pullover]         # optional: all strings or all numbers, in the order of the labels
 row_id: file                                  # optional
 ```
 """
@@ -67,16 +67,16 @@ from gpate.schema.columns import (
 )
 
 TODO = "TODO: fill in"
-"""What a draft holds where only a person can say; a schema with it is refused."""
+"""Placeholder in a draft; a schema that contains it is refused."""
 
 
 MAX_TEXT = 2**20
-"""Characters of a schema file."""
+"""Maximal number of characters of a schema file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a schema itself was bought for: bounds and categories that were released from the records, with noise.
+    """Privacy cost of a schema whose bounds and categories were released from the records with noise.
 
     Attributes:
         epsilon: of that release.
@@ -94,24 +94,24 @@ class Cost:
 
 
 class Schema(ABC):
-    """Public facts about a record. Either a `TableSchema` or an `ImageSchema`."""
+    """Public description of a record: a `TableSchema` or an `ImageSchema`."""
 
     kind: ClassVar[str]
     row_id: str | None
     cost: Cost | None
 
     def promised(self, epsilon: float, delta: float) -> tuple[float, float]:
-        """What a release with this schema promises, of a run that has so much to spend: the schema is part of it."""
+        """Guarantee of a release with this schema, for a run with this budget: the schema's cost is added."""
         return (epsilon, delta) if self.cost is None else (epsilon + self.cost.epsilon, delta + self.cost.delta)
 
     @property
     @abstractmethod
     def classes(self) -> tuple[Category | bool, ...]:
-        """The values of a record's label, in the order of their numbers; empty if it has none."""
+        """The values of a record's label, in order; empty if it has none."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: texts, numbers, lists and mappings, as in the YAML file."""
+        """Plain data: strings, numbers, lists and mappings, as in the YAML file."""
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> TableSchema | ImageSchema:
@@ -123,10 +123,10 @@ class Schema(ABC):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> TableSchema | ImageSchema:
-        """Reads a YAML file.
+        """Load a YAML file.
 
         Raises:
-            SchemaError: it is not there, not YAML, or not a schema; the message says which and what to do.
+            SchemaError: it does not exist, is not YAML, or not a schema; the message says which, and the fix.
         """
         path = Path(path)
         try:
@@ -141,11 +141,11 @@ class Schema(ABC):
 
     @staticmethod
     def from_text(text: str, *, source: str = "schema") -> TableSchema | ImageSchema:
-        """Reads YAML; `source` names it in errors."""
+        """Parse YAML; `source` names it in errors."""
         if len(text) > MAX_TEXT:
-            raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Fix: declare less.")
+            raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Fix: shorten it.")
         loaded = attempt(lambda: [_from_yaml(text, source)])
-        if loaded is None:  # brackets without end, or a tag such as !!int before what is none
+        if loaded is None:  # unclosed brackets, or a tag such as !!int before another type
             raise SchemaError(f"The schema {source} is not valid YAML. Fix: write plain mappings, lists and values.")
         try:
             return Schema.from_dict(loaded[0])
@@ -157,11 +157,11 @@ class Schema(ABC):
         style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None, "width": 100}
         text = yaml.safe_dump(self.to_dict(), **style)
         if len(text) > MAX_TEXT:
-            raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Fix: declare less.")
+            raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Fix: shorten it.")
         return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a YAML file that `load` reads back as an equal schema."""
+        """Write a YAML file that `load` reads back as an equal schema."""
         Path(path).write_text(self.to_text(), encoding="utf-8")
 
 
@@ -173,20 +173,20 @@ def _from_yaml(text: str, source: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, which plain YAML would drop in silence, and aliases.
+    """Safe YAML loader that refuses duplicate keys, which YAML drops silently, and aliases.
 
-    An alias is a few bytes that stand for anything, aliases again included: nine lines of nine can be a billion entries.
+    Nested aliases expand exponentially: nine lines of nine aliases can be a billion entries.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As the base, without aliases."""
+        """Like the base class, without aliases."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not for schemas: write it out", mark)
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed: write the value out", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As the base, after a look at the keys."""
+        """Like the base class, with a check of the keys."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         seen: set[Any] = set()
         for key in keys:
@@ -203,25 +203,25 @@ def _only(fields: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:
     if unknown:
         raise SchemaError(f"A schema of kind {kind} has no entries {shown(unknown)}; it may have {list(known)}.")
     if not is_text(fields.get("description", "")):
-        raise InvalidValue("description", fields["description"], "a text, or left out")
+        raise InvalidValue("description", fields["description"], "a string, or left out")
 
 
 def _optional_text(what: str, value: object) -> None:
     if value is not None and (not is_text(value) or not value):
-        raise InvalidValue(what, value, "a text, or left out")
+        raise InvalidValue(what, value, "a non-empty string, or left out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSchema(Schema):
-    """A table: its columns in order, the target to predict, and the column that names a record.
+    """Schema of a table: its columns in order, the target, and the column that identifies a record.
 
     Attributes:
         columns: at least one, with distinct names.
         target: name of the column that a classifier is to predict. If it is categorical or boolean its value is the
-            record's label and no part of the features.
-        row_id: name of the column that names a record. It is not in `columns`: it is never learnt.
+            record's label and not part of the features.
+        row_id: name of the column that identifies a record. It is not in `columns` and never learned.
         description: one line for people.
-        cost: what its bounds and categories were released for, if they were.
+        cost: of its bounds and categories, if they were released with noise.
     """
 
     kind: ClassVar[str] = "table"
@@ -245,7 +245,10 @@ class TableSchema(Schema):
             raise InvalidValue("target", self.target, f"one of the columns {shown(names)}")
         if self.row_id in names:
             raise InvalidValue(
-                "row_id", self.row_id, "no column", "A row id names a record: take it out of columns, or drop row_id."
+                "row_id",
+                self.row_id,
+                "not among the columns",
+                "A row id is not learned: remove it from columns, or drop row_id.",
             )
         if self.label is not None and self.label.missing:
             raise InvalidValue(
@@ -294,8 +297,8 @@ class TableSchema(Schema):
         open_questions = [str(name) for name, entry in columns.items() if _unfinished(entry)]
         if open_questions:
             raise SchemaError(
-                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Fix: write down what is "
-                "publicly known; read off the data they would leak. Or release them with `gpate schema init --schema-epsilon`."
+                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Fix: declare what is "
+                "publicly known (values read from the data would leak), or release them with `gpate schema init --schema-epsilon`."
             )
         cost = fields.get("cost")
         if cost is not None and (not isinstance(cost, Mapping) or set(cost) != {"epsilon", "delta"}):
@@ -316,14 +319,14 @@ def _unfinished(entry: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSchema(Schema):
-    """Images of one size, with or without classes.
+    """Schema of images of one size, with or without classes.
 
     Attributes:
         height: in pixels.
         width: in pixels.
         channels: 1 for grey, 3 for colour.
         classes: names of the labels 0, 1, ...; empty for images without labels.
-        row_id: what names a record, such as its file name.
+        row_id: what identifies a record, such as its file name.
         description: one line for people.
     """
 

@@ -1,9 +1,9 @@
-"""Drafts of schemas: from the names and types of a table's columns, and nothing else of it.
+"""Draft a schema from the names and types of a table's columns, and nothing else.
 
-What only the data could tell, bounds and categories, is left open: the smallest value or a rare category belongs to a
-single person, and a schema is part of every release. `Schema.load` refuses a draft until it is filled in.
+Bounds and categories are left open: read from the data, the smallest value or a rare category would reveal a person, and a
+schema is part of every release. `Schema.load` refuses a draft until it is filled in.
 
-Names and types are taken to be public; the draft says so, for whoever signs it to check.
+Names and types are assumed to be public; the draft says so, for its author to check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpate.safe_parsing import Limits, attempt
 from gpate.schema.declaration import TODO
 
 ROWS = 1000
-"""How many rows of a text file are read to guess types; a Parquet file states them."""
+"""Rows of a text file that are read to infer types; a Parquet file states them."""
 
 _LONGEST_NAME = 250  # YAML's keys may have 1024 characters, which take up to four when they are escaped
 _TIME_NAME = re.compile(r"(^|_)(date|time|datetime|timestamp|day)($|_)|_(at|on)$", re.IGNORECASE)
@@ -32,35 +32,35 @@ _ID_NAME = re.compile(r"^(id|uuid|row_?id|record_?id|index)$", re.IGNORECASE)
 _HEADER = """\
 # Draft of a schema. Everything in it is public: it will be part of every release.
 #
-# Column names and types were {source}, and are taken to be public.
-# Check that they are, and correct the guesses: a number may be a code (categorical), a text may be a date (datetime).
+# Column names and types were {source}, and are assumed to be public.
+# Check that they are, and correct the types: a number may be a code (categorical), a text may be a date (datetime).
 #
 # {open}
 #
-# target: the column that a classifier is to predict, if any. row_id: the column that names a record, if any; it is
-# neither learnt nor synthesised. missing: true where values may be missing.
+# target: the column that a classifier is to predict, if any. row_id: the column that identifies a record, if any; it is
+# neither learned nor synthesised. missing: true where values may be missing.
 """
 _NOT_READ = """\
-Bounds and categories are left open ("{todo}"). They are not read off the data, for they would leak: the
-# smallest value, or a rare category, belongs to a single person. Write down what is publicly known (a code book, the law,
-# common sense), with room to spare: values outside are clipped, or mapped to `other`. If nothing is known, release them
-# privately: gpate schema init DATA --schema-epsilon 0.1 --ledger LEDGER."""
+Bounds and categories are left open ("{todo}"). Read from the data they would reveal records: the
+# smallest value, or a rare category, belongs to a single person. Declare what is publicly known (a code book, regulations,
+# common knowledge), generously: values outside are clipped, or mapped to `other`. If nothing is known, release them
+# with noise: gpate schema init DATA --schema-epsilon 0.1 --ledger LEDGER."""
 _RELEASED = """\
-Bounds and categories were released with noise, {paid}: this adds to what later
-# releases of these data cost, and the entry `cost` sees to it for those with this schema. Bounds are powers of two; they leave out
-# what lies apart, and with a small epsilon a good part of the values, which are clipped: look whether they are what you know.
-# A category that few records share is not listed and becomes `other`. What did not stand out of the noise is left open ("{todo}")."""
+Bounds and categories were released with noise, {paid}: this adds to the cost of later
+# releases of these data, and the entry `cost` adds it for those with this schema. Bounds are powers of two; they exclude
+# outliers, and at a small epsilon many other values, which are clipped: check that they are plausible.
+# A rare category is not listed and becomes `other`. What did not exceed the noise is left open ("{todo}")."""
 
 
 def column_types(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Each column's guessed type, from its name and from the file's header and types."""
+    """Inferred type of each column, from its name and the file's header and types."""
     path = Path(path)
     kinds = _parquet_kinds(path) if path.suffix in (".parquet", ".pq") else _csv_kinds(path)
     return {name: _guess(name, kind) for name, kind in kinds.items()}
 
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
-    """These columns of a table, whole: private, unlike everything else here."""
+    """All values of these columns: private, unlike everything else in this module."""
     import pandas as pd
 
     path = Path(path)
@@ -71,14 +71,14 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
         Limits().check_text(path)
         return pd.read_csv(path, usecols=list(names), low_memory=False)
 
-    if (frame := attempt(table)) is None:  # pandas' own words quote lines
-        raise SchemaError(f"{path} cannot be read to its end as a table. Fix: write it anew.")
+    if (frame := attempt(table)) is None:  # errors of pandas quote lines
+        raise SchemaError(f"{path} cannot be read to its end as a table. Fix: save it again.")
     return frame
 
 
 def _whole_table(path: Path, names: Sequence[str]) -> Any:
     table = Limits().open_parquet(path).read(columns=list(names))
-    table.validate(full=True)  # texts that are no UTF-8 would fail later, and be quoted
+    table.validate(full=True)  # invalid UTF-8 would fail later, in an error that quotes it
     return table.to_pandas(ignore_metadata=True)
 
 
@@ -92,7 +92,7 @@ def _csv_kinds(path: Path) -> dict[str, str]:
 
     if not path.name.endswith((".csv", ".csv.gz")):
         raise SchemaError(
-            f"{path} is not a .csv, .csv.gz or .parquet file. Fix: give one; a schema of images is written by hand, such as "
+            f"{path} is not a .csv, .csv.gz or .parquet file. Fix: give one; write a schema of images by hand, such as "
             "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]}."
         )
     if not path.exists():
@@ -102,9 +102,9 @@ def _csv_kinds(path: Path) -> dict[str, str]:
         Limits().check_text(path)
         return pd.read_csv(path, nrows=ROWS)
 
-    if (head := attempt(first_rows)) is None:  # pandas' own words quote lines
+    if (head := attempt(first_rows)) is None:  # errors of pandas quote lines
         raise SchemaError(
-            f"{path} cannot be read as a table with one line of column names at its top. Fix: save it as UTF-8, with commas."
+            f"{path} cannot be read as a table with column names in its first line. Fix: save it as UTF-8, with commas."
         )
     names = attempt(lambda: [str(name) for name in pd.read_csv(path, nrows=1, header=None, dtype=str).iloc[0]])
     _check_names(names or [str(name) for name in head.columns], path)
@@ -122,18 +122,16 @@ def _csv_kinds(path: Path) -> dict[str, str]:
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
-    """Raises if the first line seems to hold something else than names. It is not quoted: it may be a record."""
+    """Raise if the first line does not seem to contain names. It is not quoted: it may be a record."""
     if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
-        raise SchemaError(
-            f"{path} seems to have other signs than commas between its columns. Fix: save it with commas."
-        )
+        raise SchemaError(f"{path} does not seem to have commas between its columns. Fix: save it with commas.")
     values = sum(bool(_VALUE.match(name)) for name in names)
     if values > 1 and 3 * values >= len(names):
         raise SchemaError(
-            f"The first line of {path} seems to be a record: numbers or dates where names belong. Fix: put a line of names on top."
+            f"The first line of {path} seems to be a record: numbers or dates instead of names. Fix: add a header line."
         )
     if len(set(names)) < len(names):
-        raise SchemaError(f"Two columns of {path} have the same name. Fix: give each column its own.")
+        raise SchemaError(f"Two columns of {path} have the same name. Fix: give each column its own name.")
 
 
 def _parquet_kinds(path: Path) -> dict[str, str]:
@@ -159,7 +157,7 @@ def _parquet_kinds(path: Path) -> dict[str, str]:
 
 
 def row_id_of(names: Sequence[str]) -> str | None:
-    """The first column that is called like a row id."""
+    """The first column with a typical name of a row id."""
     return next((name for name in names if _ID_NAME.match(name)), None)
 
 
@@ -175,19 +173,19 @@ def draft(
     """The text of a schema file, with comments, and `TODO` where a person must decide.
 
     Args:
-        types: each column's type.
+        types: type of each column.
         source: where names and types come from.
-        bounds: those that were released privately; None for a column of which nothing could be said.
-        categories: those that were released privately.
-        paid: what these cost, in words. Without it none were released.
-        cost: epsilon and delta of it: it stays with the schema, and every release with this schema adds it to its own.
+        bounds: those released with noise; None for a column without a result.
+        categories: those released with noise.
+        paid: their cost, as text. Empty if none were released.
+        cost: their epsilon and delta: stored in the schema, and added to every release with this schema.
     """
     if not types:
         raise SchemaError("There are no columns to draft a schema for.")
     if any(len(name) > _LONGEST_NAME or not name.isprintable() for name in types):
         raise SchemaError(
-            "A column's name is far too long, or holds line ends or the like. Fix: see that the "
-            "first line of the data holds names, and shorten them."
+            "A column name is too long, or contains control characters. Fix: check that the "
+            "first line of the data contains names, and shorten them."
         )
     bounds, categories = bounds or {}, categories or {}
     row_id = row_id_of(list(types))

@@ -120,7 +120,9 @@ def embed(run: Run, *, reserve: float = 0.0) -> Student:
         except BudgetExceeded:
             if not targets:
                 raise
-            monitor.on_warning(f"Nothing is left for round {r + 1}: its part of the budget was spent before the run was stopped.")
+            monitor.on_warning(
+                f"Nothing is left for round {r + 1}: its part of the budget was spent before the run was stopped."
+            )
             break
         targets.append(target_for(phi, sums, counts, sigma, weight=settings.later_weight if r else 1.0))
         if not r:
