@@ -222,7 +222,7 @@ def report_values_outside_domain(run: Run) -> None:
     assert isinstance(run.schema, TableSchema)
     columns, name = run.schema.columns, "values outside the domain"
     whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
-    sigma = run.transcript.sigma(name, lambda: math.sqrt(len(columns) / fraction) / whole)
+    sigma = run.transcript.sigma(name) or math.sqrt(len(columns) / fraction) / whole
     tally = NoisyTally(sigma=sigma, properties=len(columns))
     counts = run.transcript.ask(name, lambda: outside, lambda total: tally(total, gate), sigma=sigma).value
     for column, count in zip(columns, counts, strict=True):

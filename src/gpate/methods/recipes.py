@@ -34,17 +34,16 @@ def resolve(recipe: str, *, schema: AnySchema, dataset: str | None, epsilon: flo
         dataset: a benchmark's name, if it is one.
         epsilon: the whole budget.
     """
-    known = recipes()
-    name = recipe
-    if recipe == "default":
-        name = next(found for method in methods() if (found := method.default_recipe(schema)) is not None)
-    if name not in known:
-        raise InvalidValue("recipe", recipe, f"one of default, {', '.join(known)}")
-    settings = known[name]
-    if schema.kind not in settings.kinds:
-        suits = " or ".join(settings.kinds)
-        raise InvalidValue("recipe", recipe, f"for a {schema.kind}", f"This one is for a {suits}: take `default`.")
-    return method_named(settings.method).resolved(settings, schema=schema, dataset=dataset, epsilon=epsilon)
+    for method in methods():
+        name = method.default_recipe(schema) if recipe == "default" else recipe
+        for settings in method.recipes() if name is not None else ():
+            if settings.recipe == name:
+                if schema.kind not in settings.kinds:
+                    suits = " or ".join(settings.kinds)
+                    fix = f"This one is for a {suits}: take `default`."
+                    raise InvalidValue("recipe", recipe, f"for a {schema.kind}", fix)
+                return method.resolved(settings, schema=schema, dataset=dataset, epsilon=epsilon)
+    raise InvalidValue("recipe", recipe, f"one of default, {', '.join(recipes())}")
 
 
 def quick(settings: Settings) -> Settings:

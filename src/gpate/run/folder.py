@@ -201,7 +201,7 @@ def disk_errors(what: str, fix: str = "make room, then `gpate fit --resume`") ->
     try:
         yield
     except (OSError, SafetensorError) as problem:
-        reason = getattr(problem, "strerror", None) or "no room, or another fault of the disk"
+        reason = getattr(problem, "strerror", None) or "no space left, or another fault of the disk"
         raise RunFolderError(f"{what} could not be written ({reason}). Fix: {fix}.") from problem
 
 

@@ -85,14 +85,10 @@ class Transcript:
         """Whether a named question was answered already; the same on every rank."""
         return self.ranks.share(lambda: name in self._on_first(self._named))
 
-    def sigma(self, name: str, choose: Callable[[], float]) -> float:
-        """The noise of a named release: as it was when it was answered, else chosen now; the same on every rank."""
-
-        def found() -> float:
-            known = self._on_first(self._named).about(name)
-            return float(known["sigma"]) if known else choose()
-
-        return self.ranks.share(found)
+    def sigma(self, name: str) -> float | None:
+        """The noise of a named release that was answered already, None for another; the same on every rank."""
+        about = self.ranks.share(lambda: self._on_first(self._named).about(name))
+        return None if about is None else float(about["sigma"])
 
     def ask(
         self, name: str, part: Part, release: Release, *, sigma: float | None = None, size: int | None = None
@@ -274,13 +270,13 @@ class BudgetSplit:
         self.fractions |= {part: whole * value / total for part, value in parts.items()}
 
     def sigma(self, name: str, *, sensitivity: float = 1.0) -> float:
-        """The standard deviation of a release's noise, on every rank."""
-        ahead = [fraction for other, fraction in self.fractions.items() if not self._transcript.has(other)]
-
-        def choose() -> float:
-            return sensitivity / mu_of(self._transcript.gate, name, self.fractions[name], math.fsum(ahead))
-
-        return self._transcript.sigma(name, choose)
+        """The standard deviation of a release's noise: as it was answered, else its fraction of what is left; alike on every rank."""
+        transcript = self._transcript
+        known = transcript.sigma(name)
+        if known is not None:
+            return known
+        ahead = math.fsum(fraction for other, fraction in self.fractions.items() if not transcript.has(other))
+        return transcript.ranks.share(lambda: sensitivity / mu_of(transcript.gate, name, self.fractions[name], ahead))
 
 
 def mu_of(gate: Gate, name: str, fraction: float, ahead: float) -> float:

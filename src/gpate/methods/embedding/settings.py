@@ -97,7 +97,7 @@ class Embedding:
         return replace(self, matching=first, rematching=later)
 
     def quick(self) -> dict[str, Any]:
-        """Changes for a fast, lower-quality run on two cores: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
+        """Changes for a fast, lower-quality run: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
         rounds = {"shares": (0.5, 0.5)} if len(self.shares) > 2 else {}
 
         def steps(matching: Matching, times: float) -> int:

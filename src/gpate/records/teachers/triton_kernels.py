@@ -1,7 +1,7 @@
 """The teachers' products as Triton kernels: what cuBLAS and cuDNN do badly for thousands of small networks.
 
 Convolutions are implicit matrix products: patches are read from the image as they are needed and never written, which
-saves most of the memory traffic and of the memory. The wide layer's products read each weight once, at the card's
+saves most of the memory traffic and of the memory. The wide layer's products read each weight once, at the GPU's
 bandwidth; its gradient is formed tile by tile and goes straight into Adam's update, so that it is never written either.
 All sums are in single precision over TF32 products. `gpate.records.convolution` says what is computed; tests hold the
 two to each other.
@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 _JIT: Any = triton.jit  # untyped there
 
 _PROGRAMS = 256
-"""About as many keep a card busy."""
+"""About as many keep a GPU busy."""
 
 _FEWEST = 8
 """Steps of a program at least: what it adds up has to be written, and added up again."""
@@ -158,7 +158,7 @@ def convolve(weight: Tensor, x: Tensor, kernel: int) -> Tensor:
 
 
 def convolve_for_weight(g: Tensor, x: Tensor, kernel: int) -> Tensor:
-    """The weight's gradient, given the output's. Of few teachers, which would leave most of the card idle, positions are divided too."""
+    """The weight's gradient, given the output's. Of few teachers, which would leave most of the GPU idle, positions are divided too."""
     n, c, b, h, w = x.shape
     maps, taps = g.shape[1], c * kernel * kernel
     k, at = min(64, _padded(taps)), 32
