@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpate.evaluation.membership_scores import Membership, measured
-from gpate.evaluation.results import Evaluation, Score
+from gpate.evaluation.membership_attack import measured
+from gpate.evaluation.results import Evaluation, Membership, Score
 from gpate.schema import Schema, TableSchema
 from tests.releases import TABLE
 

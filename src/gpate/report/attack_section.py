@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from gpate.accounting import LedgerContents
 from gpate.accounting.gaussian import mu_for
 from gpate.accounting.guesses import Floats, most_hits, most_hits_gaussian
-from gpate.evaluation.membership_scores import FALSE_ALARMS, Attacker, Membership
-from gpate.evaluation.results import Evaluation
+from gpate.evaluation.results import FALSE_ALARMS, Attacker, Evaluation, Membership
 from gpate.release import Certificate
 from gpate.report import svg
 from gpate.report.formatting import counted, name, number, percent
