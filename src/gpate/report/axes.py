@@ -1,4 +1,4 @@
-"""One column as an axis: bins that synthetic and real records share, and how columns hang together.
+"""One column as an axis: bins that synthetic and real records share, and associations between columns.
 
 Bins lie on the declared scale (`gpate.schema.column_values`). They are narrowed to where records are, the synthetic ones and the
 real ones if there are any; what lies outside is counted in the first and the last bin.
@@ -124,7 +124,7 @@ def _shown(column: Bounded, place: float) -> str:
 
 
 def associations(columns: list[Column], reads: list[Read]) -> Floats:
-    """How columns hang together, pair by pair, between -1 and 1.
+    """Associations between columns, pair by pair, between -1 and 1.
 
     Two ordered columns: Spearman's rank correlation. An ordered and a named one: the correlation ratio of its ranks. Two
     named ones: Cramer's V, corrected for chance (Bergsma 2013). Records that miss one of the two are left out.
