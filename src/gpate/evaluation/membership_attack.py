@@ -32,7 +32,7 @@ Confidential: computed from real records without noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,22 +53,18 @@ Refit = Callable[[Any, int], Any]
 TARGETS, REFERENCE, SYNTHETIC = 8_000, 10_000, 50_000
 """Records of each kind that are used, at most."""
 
-LEAST_TARGETS = 100
-FEWEST_SHADOWS = 4
+LEAST_TARGETS, FEWEST_SHADOWS = 100, 4
 GUESSED = ((0.01, 0.0), (0.05, 0.0), (0.25, 0.0), (0.5, 0.5))
 """Fractions of the targets, by rank, that are guessed to be in and to be out."""
 
-BOOTSTRAPS = 300
-CURVE_POINTS = 120
+BOOTSTRAPS, CURVE_POINTS = 300, 120
 BLIND_RISK = 0.001
 """Probability of calling a random split not random."""
 
 SKETCH = 512
 """Numbers that scattering coefficients are projected to: distances stay to a few percent (Johnson and Lindenstrauss 1984)."""
 
-_BLOCK = 512
-_TENTH = 10
-_TINY = 1e-3
+_BLOCK, _TENTH, _TINY = 512, 10, 1e-3
 
 
 def infer(
@@ -171,7 +167,7 @@ def set_scene(train: Any, test: Any, *, most: tuple[int, int], rng: np.random.Ge
     return Scene(targets=part(both, places), inside=inside, reference=part(test, reference[: most[1]]))
 
 
-def _shadow_sets(scene: Scene, refit: Refit, count: int, rng: np.random.Generator) -> Any:
+def _shadow_sets(scene: Scene, refit: Refit, count: int, rng: np.random.Generator) -> Iterator[tuple[Any, Coins]]:
     """The synthetic set of each shadow, and which targets it was fitted to: each target is in half of them."""
     pool = joined(scene.targets, scene.reference)
     for number in range(0, count, 2):
@@ -198,16 +194,7 @@ def likelihood_ratio(seen: Floats, shadows: Floats, placed: Coins) -> Floats:
 def measured(
     name: str, scores: Floats, inside: Coins, *, delta: float, risk: float, auc_risk: float = 0.05
 ) -> Attacker:
-    """Figures for one attacker's scores of the targets.
-
-    Args:
-        name: of the attacker.
-        scores: one for each target.
-        inside: whether it was trained on.
-        delta: at which epsilon is bounded.
-        risk: that the bound is too high.
-        auc_risk: that the interval of the AUC misses.
-    """
+    """Figures for one attacker's scores of the targets; `risk` that the bound is too high, that the AUC's interval misses."""
     if len(scores) != len(inside) or not inside.any() or inside.all() or not np.isfinite(scores).all():
         raise InvalidValue("scores", "<withheld>", "finite, one for each target, members and others among them")
     rng = np.random.default_rng(0)
@@ -228,8 +215,13 @@ def measured(
 
 def auc(scores: Floats, inside: Coins) -> float:
     """The probability that a member's score is above another's; equal ones count half."""
-    _, ranks = np.unique(scores, return_inverse=True)
-    return _auc(ranks[inside], ranks[~inside], int(ranks.max()) + 1)
+    return _auc(*_ranks(scores, inside))
+
+
+def _ranks(scores: Floats, inside: Coins) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Of members and of others, and how many different ones there are."""
+    values, ranks = np.unique(scores, return_inverse=True)
+    return ranks[inside], ranks[~inside], len(values)
 
 
 def _auc(members: NDArray[np.int64], others: NDArray[np.int64], values: int) -> float:
@@ -239,8 +231,7 @@ def _auc(members: NDArray[np.int64], others: NDArray[np.int64], values: int) -> 
 
 def _auc_interval(scores: Floats, inside: Coins, risk: float, rng: np.random.Generator) -> tuple[float, float]:
     """By the bootstrap: its spread, as a normal interval, so that a small risk needs no more of it."""
-    _, ranks = np.unique(scores, return_inverse=True)
-    members, others, values = ranks[inside], ranks[~inside], int(ranks.max()) + 1
+    members, others, values = _ranks(scores, inside)
     drawn = [
         _auc(rng.choice(members, len(members)), rng.choice(others, len(others)), values) for _ in range(BOOTSTRAPS)
     ]
@@ -348,15 +339,11 @@ class Near:
     @classmethod
     def of(cls, points: NDArray[Any], among: NDArray[Any], width: Floats) -> Near:
         """Of each point, with a bandwidth of its own."""
-        middle = among.mean(axis=0)
-        points, among = points - middle, np.ascontiguousarray(among - middle)  # small numbers lose less in the square
-        squares = (among**2).sum(axis=1)
         distance, density = [], []
-        for start in range(0, len(points), _BLOCK):
-            block, wide = points[start : start + _BLOCK], 2 * width[start : start + _BLOCK] ** 2
-            far = _far(block, among, squares)
+        for start, block, others, far in _blocks(points, among):
+            wide = 2 * width[start : start + _BLOCK] ** 2
             index = far.argmin(axis=1)
-            exact = np.linalg.norm(block - among[index], axis=1).astype(np.float64)  # a copy is at distance 0
+            exact = np.linalg.norm(block - others[index], axis=1).astype(np.float64)  # a copy is at distance 0
             beyond = np.maximum(far - far[np.arange(len(block)), index][:, None], 0.0)
             mass = np.exp(-beyond / wide[:, None].astype(np.float32)).sum(axis=1)
             distance.append(exact)
@@ -366,25 +353,21 @@ class Near:
 
 def bandwidths(points: NDArray[Any], reference: NDArray[Any]) -> Floats:
     """A quarter of the distance from each point to its tenth reference record; at least a thousandth of the usual one."""
-    middle = reference.mean(axis=0)
-    points, reference = points - middle, np.ascontiguousarray(reference - middle)
-    squares = (reference**2).sum(axis=1)
     tenth = min(_TENTH, len(reference)) - 1
-    found = [
-        np.partition(_far(points[start : start + _BLOCK], reference, squares), tenth, axis=1)[:, tenth]
-        for start in range(0, len(points), _BLOCK)
-    ]
+    found = [np.partition(far, tenth, axis=1)[:, tenth] for *_, far in _blocks(points, reference)]
     width = np.sqrt(np.maximum(np.concatenate(found), 0.0)).astype(np.float64) / 4
     usual = float(np.median(width[width > 0])) if (width > 0).any() else 1.0
     return np.maximum(width, _TINY * usual)
 
 
-def _far(block: NDArray[Any], among: NDArray[Any], squares: NDArray[Any]) -> NDArray[Any]:
-    """Squared distances, by one matrix product."""
-    return np.asarray(squares - 2 * block @ among.T + (block**2).sum(axis=1)[:, None])
-
-
-# --- records of any kind ----------------------------------------------------------------------------------------------
+def _blocks(points: Floats, among: Floats) -> Iterator[tuple[int, Floats, Floats, Floats]]:
+    """Squared distances by one matrix product: start, points and others less the others' mean, and distances, block by block."""
+    middle = among.mean(axis=0)
+    points, among = points - middle, np.ascontiguousarray(among - middle)  # small numbers lose less in the square
+    squares = (among**2).sum(axis=1)
+    for start in range(0, len(points), _BLOCK):
+        block = points[start : start + _BLOCK]
+        yield start, block, among, squares - 2 * block @ among.T + (block**2).sum(axis=1)[:, None]
 
 
 def size(records: Any) -> int:
