@@ -225,15 +225,13 @@ def _parts(found: Evaluation) -> dict[str, Part]:
         listed_here = (s for s in scores if s.values and s.metric != "memorised" and group != "utility")
         for metric, subject in dict.fromkeys((s.metric, s.subject) for s in listed_here):
             sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
-            either = next(iter(sides.values()))
-            shown = (_shown(sides.get("synthetic")), _shown(sides.get("real")))
             rows.append(
                 Row(
                     metric=_title(metric),
                     subject=name(subject) or "whole",
-                    synthetic=shown[0],
-                    real=shown[1],
-                    better=_direction(either.larger_is_better),
+                    synthetic=_shown(sides.get("synthetic")),
+                    real=_shown(sides.get("real")),
+                    better=_direction(next(iter(sides.values())).larger_is_better),
                 )
             )
         gaps = _gaps(scores)
