@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +240,8 @@ def test_a_single_class_has_quality_and_no_accuracy(classes: tuple[str, ...]) ->
     assert found["synthetic", "memorised", "pixels"].values == (0,)
 
 
-def test_colour_images_and_global_randomness() -> None:
+def test_colour_images_and_global_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK", replace(SMALL, seen=300))
     rng = np.random.default_rng(0)
     draw = (rng.integers(0, 256, (60, 16, 12, 3), dtype=np.uint8), np.arange(60) % 3)
     schema = ImageSchema(height=16, width=12, channels=3, classes=("a", "b", "c"))
@@ -254,13 +256,14 @@ _NEEDS_FRESH = ("nn_distance_ratio", "copy_share", "nearer_to_train", "memorised
 
 
 def test_the_cache_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK", replace(SMALL, seen=600))
     some = {"train": (TRAIN.images[:200], TRAIN.labels[:200]), "test": (TEST.images[:100], TEST.labels[:100])}
-    first, _ = evaluate(lambda seed: FRESH, cache=tmp_path, **some)
+    first, _ = evaluate(lambda seed: (FRESH[0][:200], FRESH[1][:200]), cache=tmp_path, **some)
     trained = []
     genuine = module.train_classifier
     monkeypatch.setattr(module, "train_classifier", lambda *a, **k: trained.append(k["name"]) or genuine(*a, **k))
     monkeypatch.setattr("gpate.evaluation.image_quality.train_classifier", None)  # the reference is not trained again
-    second, _ = evaluate(lambda seed: FRESH, cache=tmp_path, **some)
+    second, _ = evaluate(lambda seed: (FRESH[0][:200], FRESH[1][:200]), cache=tmp_path, **some)
     assert trained == ["mlp", "logistic"]  # on the synthetic set only
     assert {key: score.values for key, score in first.items()} == {key: score.values for key, score in second.items()}
 
