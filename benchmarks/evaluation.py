@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.tables import keep, show
 from gpate.datasets import dataset, load
-from gpate.evaluation.harness import evaluate_records
+from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records
 from gpate.schema import Schema
 
 PAPER = {
@@ -32,12 +32,9 @@ def measure(name: str, *, quick: bool) -> tuple[dict[str, Any], Any]:
     start = time.perf_counter()
     found = evaluate_records(
         lambda seed: train.sample(len(train), replace=True, random_state=seed).reset_index(drop=True),
-        train=train,
-        test=test,
-        schema=Schema.load(dataset(name).schema_path),
-        dataset=name,
+        RealRecords(train=train, test=test, schema=Schema.load(dataset(name).schema_path), name=name),
+        EvaluationPlan(quick=quick),
         subject="bootstrap",
-        quick=quick,
     )
     row = {"data": name, "mode": "quick" if quick else "full", "seconds": time.perf_counter() - start}
     for mean in ("paper mean", "modern mean"):

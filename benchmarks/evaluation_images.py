@@ -2,8 +2,8 @@
 
 The real training images stand in for a synthetic set: scores are then at their ceiling, and the memorisation check must
 call them memorised. On a GPU each classifier's training is timed plain and recorded, in turns. Bars: 60,000 images of 28 x 28
-in under 60 s on an H200, without what the cache keeps (judge and ceiling); quick mode in under 2 minutes on 2 CPU cores, with
-it; `cnn` at 0.99 or more on MNIST.
+in under 60 s on an H200, without what the cache keeps (reference classifier and ceiling); quick mode in under 2 minutes on 2 CPU
+cores, with it; `cnn` at 0.99 or more on MNIST.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tables import interleaved_seconds, show
 from gpate.datasets import dataset, load
+from gpate.evaluation import EvaluationPlan, RealRecords
 from gpate.evaluation.image_classifiers import RECIPES, train_classifier
 from gpate.evaluation.image_evaluation import evaluate_images
 from gpate.schema import ImageSchema, Schema
@@ -33,7 +34,9 @@ def main() -> None:
     arguments.add_argument("--dataset", default="mnist")
     arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments.add_argument("--quick", action="store_true")
-    arguments.add_argument("--cache", type=Path, help="where judge and ceiling are kept; none by default")
+    arguments.add_argument(
+        "--cache", type=Path, help="where reference classifier and ceiling are kept; none by default"
+    )
     arguments.add_argument("--inception", type=Path, help="Inception weights, if the extra `fid` is not installed")
     arguments.add_argument("--out", type=Path, help="JSON file to write")
     chosen = arguments.parse_args()
@@ -44,28 +47,33 @@ def main() -> None:
     if chosen.device == "cuda":
         torch.zeros(1, device="cuda")  # starting CUDA is not part of the evaluation
     parts: list[dict[str, Any]] = []
+    start = last = time.perf_counter()
 
-    def told(part: str, seconds: float) -> None:
+    def reported(done: int, total: int, part: str) -> None:
+        nonlocal last
+        seconds, last = time.perf_counter() - last, time.perf_counter()
         parts.append({"part": part, "seconds": seconds})
         print(f"{seconds:8.2f} s  {part}", flush=True)
 
-    start = time.perf_counter()
     scores, notes = evaluate_images(
         lambda seed: (train.images, train.labels),
-        train=(train.images, train.labels),
-        test=(test.images, test.labels),
-        schema=schema,
-        generator_seeds=[0],
-        classifier_seeds=[0],
-        quick=chosen.quick,
-        device=chosen.device,
+        RealRecords(train=(train.images, train.labels), test=(test.images, test.labels), schema=schema),
+        EvaluationPlan(
+            generator_seeds=(0,),
+            classifier_seeds=(0,),
+            quick=chosen.quick,
+            device=chosen.device,
+            inception=chosen.inception,
+        ),
         cache=chosen.cache,
-        inception=chosen.inception,
-        on_part=told,
+        on_progress=reported,
     )
     total = time.perf_counter() - start
     uncached = sum(part["seconds"] for part in parts if part["part"].startswith("synthetic"))
-    totals = [{"part": "all", "seconds": total}, {"part": "all but judge and ceiling", "seconds": uncached}]
+    totals = [
+        {"part": "all", "seconds": total},
+        {"part": "all but reference classifier and ceiling", "seconds": uncached},
+    ]
     rows = [
         {"source": s.source, "metric": s.metric, "subject": s.subject, "value": s.mean if s.values else s.reason}
         for s in scores

@@ -30,12 +30,10 @@ from torch.nn import functional as F  # noqa: N812
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset, load
-from gpate.evaluation.image_cache import Cache
+from gpate.evaluation import RealRecords
 from gpate.evaluation.image_evaluation import utility
-from gpate.evaluation.image_quality import Real
-from gpate.evaluation.image_records import FULL, Records, checked
-from gpate.evaluation.image_records import QUICK as QUICK_EFFORT
-from gpate.evaluation.inception import find_weights
+from gpate.evaluation.image_quality import FULL, LabelledImages, RealImages
+from gpate.evaluation.image_quality import QUICK as QUICK_EFFORT
 from gpate.generators import GeneratorSpec
 from gpate.generators.student import sample_chunks
 from gpate.methods.embedding.method import train_by_embedding
@@ -109,7 +107,7 @@ def run(
     validation: int,
     quality: bool,
     pictures: Path | None,
-    cache: dict[str, Real],
+    cache: dict[str, RealImages],
 ) -> Iterator[dict[str, Any]]:
     """All seeds of one configuration."""
     name, epsilon = configuration["dataset"], float(configuration["epsilon"])
@@ -147,7 +145,7 @@ def run(
         frozen = student.frozen(streams.torch("sample statistics", device=device))
         made = torch.cat([x for x, _ in sample_chunks(frozen, made_labels, streams.torch("sample", device=device))])
         pixels = (made * 255).round().to(torch.uint8).view(-1, *shape).permute(0, 2, 3, 1)
-        made_records = Records(images=pixels if shape[0] > 1 else pixels[..., 0], labels=made_labels)
+        made_records = LabelledImages(images=pixels if shape[0] > 1 else pixels[..., 0], labels=made_labels)
         clock.lap("sample")
         accuracy, by_validation, best = utility(made_records, real, "cnn", seed)
         clock.lap("classifier")
@@ -167,7 +165,7 @@ def run(
             "warnings": warnings,
         }
         if quality:
-            result["judge_accuracy"] = round(real.judge_accuracy(), 4)
+            result["judge_accuracy"] = round(real.reference_accuracy(), 4)
             result["inception_score"] = round(real.inception_score(made_records), 3)
             result["fid_classifier"] = round(real.fid_classifier(made_records), 2)
             if real.weights is not None:
@@ -180,22 +178,10 @@ def run(
         yield result
 
 
-def _real(data: Data, device: torch.device, quick: bool) -> Real:
-    """The real records and their judge."""
-    place = str(device)
-    train, test = (
-        checked(*part, schema=data.schema, what=what, device=place)
-        for part, what in ((data.train, "training"), (data.test, "test"))
-    )
-    return Real(
-        lambda: train,
-        lambda: test,
-        classes=max(1, len(data.schema.classes)),
-        effort=QUICK_EFFORT if quick else FULL,
-        device=place,
-        cache=Cache(None),
-        weights=find_weights(),
-    )
+def _real(data: Data, device: torch.device, quick: bool) -> RealImages:
+    """The real records and their reference classifier."""
+    real = RealRecords(train=data.train, test=data.test, schema=data.schema)
+    return RealImages(real, effort=QUICK_EFFORT if quick else FULL, device=str(device))
 
 
 def picture(images: Tensor, labels: Tensor, classes: int, path: Path) -> None:

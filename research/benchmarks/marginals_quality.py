@@ -42,8 +42,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from gpate.accounting import Budget
 from gpate.boundary import Gate, noise_named
 from gpate.datasets import DATASETS
-from gpate.evaluation.harness import CREDIT_WEIGHT
-from gpate.evaluation.table_classifiers import CLASSIFIERS, Rows, Setting, score
+from gpate.evaluation.paper_classifiers import PAPER_CLASSIFIERS
+from gpate.evaluation.table_classifiers import Rows, Setting, score
 from gpate.generators.mixture import Mixture
 from gpate.methods.marginals.method import Marginals, train_by_marginals
 from gpate.run.folder import RunFolder
@@ -208,8 +208,8 @@ def as_released(
     numbers = tuple(range(codec.width))
     made = Rows(features=student.draw(labels, stream).numpy(), labels=labels.numpy(), numbers=numbers)
     test = Rows(features=truth.features.numpy(), labels=truth.labels.numpy(), numbers=numbers)
-    setting = Setting(classes=2, positive_weight=CREDIT_WEIGHT, seed=seed)
-    found = [score(one, made, test, setting) for one in CLASSIFIERS if one.family == "paper"]
+    setting = Setting(classes=2, benchmark="credit", seed=seed)
+    found = [score(one, made, test, setting) for one in PAPER_CLASSIFIERS]
     return {f"{what.upper()}, as released": float(np.mean([one[what] for one in found])) for what in ("auroc", "auprc")}
 
 

@@ -43,7 +43,7 @@ def place(folder: Path) -> Place:
     return Place(results=folder / "r.jsonl", work=folder / "work", device="cpu", cache=None)
 
 
-def fake_evaluation(release: Any, **_: Any) -> Evaluation:
+def fake_evaluation(release: Any, *_: Any, **__: Any) -> Evaluation:
     """Evaluation takes long, and is not what crashes are about."""
     assert release.sample(1, seed=0)
     score = Score(group="utility", metric="accuracy", subject="cnn", values=(0.5,))

@@ -18,7 +18,7 @@ from gpate.datasets import dataset, load
 from gpate.evaluation import image_evaluation
 from gpate.evaluation.image_classifiers import train_classifier
 from gpate.evaluation.image_evaluation import evaluate_images
-from gpate.evaluation.image_records import Effort
+from gpate.evaluation.image_quality import Effort
 from gpate.schema import ImageSchema, Schema
 from gpate_research.datasets import adult_and_credit as tables
 from gpate_research.datasets import lookup, mnist

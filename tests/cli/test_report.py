@@ -31,7 +31,7 @@ def test_a_table_from_files(run: Path, tmp_path: Path, capsys: pytest.CaptureFix
     arguments = ("--real", tmp_path / "people.csv", "--evaluation", tmp_path / "records.jsonl", "-o", out)
     assert gpate("report", run, *arguments) == 0
     told = capsys.readouterr()
-    assert "keep it inside" in told.err
+    assert "Confidential" in told.err
     assert "differs by" in out.read_text()
     assert "AUROC 0.817" in out.read_text()
     assert gpate("report", run, *arguments) == 2
@@ -48,7 +48,7 @@ def test_for_release_nothing_real_is_even_read(run: Path, tmp_path: Path, capsys
     assert gpate("report", run / "release", *arguments, "--release", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["release"], told["unnoised"], told["bytes"]) == (True, False, out.stat().st_size)
-    assert "May be passed on with the release" in out.read_text()
+    assert "Safe to publish" in out.read_text()
     assert gpate("report", run / "release", *arguments, "--release", "--force") == 0
     assert "were left out" in capsys.readouterr().err
 

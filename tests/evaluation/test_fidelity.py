@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats.contingency import association as scipys
 
 from gpate.evaluation import fidelity as fid
-from gpate.evaluation.table_evaluation import _judged
+from gpate.evaluation.table_evaluation import Encoded
 from gpate.schema import Schema, TableSchema
 from tests.evaluation.world import SCHEMA, people
 
@@ -20,7 +20,7 @@ codes = st.lists(st.integers(0, 6), min_size=1, max_size=40).map(lambda v: np.ar
 
 
 def columns(frame: pd.DataFrame) -> fid.Columns:
-    return _judged(frame, SCHEMA, False).columns
+    return Encoded.of(frame, SCHEMA).columns
 
 
 @given(codes, codes)
@@ -99,7 +99,7 @@ def test_a_tail_that_goes_too_far_is_seen_in_the_mean() -> None:
     rng = np.random.default_rng(0)
     real, made, far = (pd.DataFrame({"days": rng.gamma(2.0, 3.0, 20_000)}) for _ in range(3))
     far.loc[:399, "days"] = 120.0
-    held, fresh, wrong = (_judged(frame, schema, False).columns for frame in (real, made, far))
+    held, fresh, wrong = (Encoded.of(frame, schema).columns for frame in (real, made, far))
     assert fid.fidelity(fresh, held, schema)["mean difference"] < 0.05  # type: ignore[operator]
     found = fid.fidelity(wrong, held, schema)
     assert found["one-way distance"] < 0.03  # type: ignore[operator]

@@ -8,8 +8,16 @@ import torch
 
 from gpate.datasets import load
 from gpate.errors import InvalidValue
-from gpate.evaluation.image_classifiers import NAMES, RECIPES, _shifted, restored, train_classifier, usual_epochs
-from gpate.evaluation.image_networks import Dropout, build
+from gpate.evaluation.image_classifiers import (
+    NAMES,
+    RECIPES,
+    Dropout,
+    _shifted,
+    build,
+    restored,
+    train_classifier,
+    usual_epochs,
+)
 from gpate.streams import Streams
 
 TRAIN, TEST = load("digits"), load("digits", "test")
@@ -17,7 +25,7 @@ TRAIN, TEST = load("digits"), load("digits", "test")
 
 @pytest.mark.parametrize(("name", "bar"), [("cnn", 0.8), ("cnn-strong", 0.8), ("mlp", 0.9), ("logistic", 0.9)])
 def test_real_digits_are_learnt(name: str, bar: float) -> None:
-    epochs = {"cnn": 6, "cnn-strong": 2}.get(name, 15)
+    epochs = {"cnn": 6, "cnn-strong": 2}.get(name, 10)
     classifier = train_classifier(TRAIN.images[:900], TRAIN.labels[:900], classes=10, name=name, seed=0, epochs=epochs)
     assert classifier.accuracy(TEST.images, TEST.labels) > bar
     probabilities = classifier.probabilities(TEST.images)

@@ -206,7 +206,9 @@ def check_a_stopped_run_ends_like_one_that_was_not(system: System, kind: str, fo
         "warm_steps" in system.settings
     )  # before the first iteration: asked once before the class counts, then after each step
     system.fit(kind, folder / "whole")
-    cases = (("run", False), ("lost", True)) if system.private else (("run", False),)  # without a gate there is no transcript
+    cases = (
+        (("run", False), ("lost", True)) if system.private else (("run", False),)
+    )  # without a gate there is no transcript
     for name, lost in cases:
         monitor = stopping_at_question(3) if not system.iterates or (warm and not lost) else stopping(2)
         with pytest.raises(Interrupted, match="--resume" if system.iterates else "kept"):

@@ -86,7 +86,7 @@ class Browser:
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression. The page's policy binds the page, not the debugger."""
-        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitGuarantee=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 

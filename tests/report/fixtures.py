@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpate.evaluation.membership_scores import Membership, measured
-from gpate.evaluation.results import Evaluation, Score
+from gpate.evaluation.membership_attack import measured
+from gpate.evaluation.results import Evaluation, Membership, Score
 from gpate.schema import Schema, TableSchema
 from tests.releases import TABLE
 
 HOSTILE = "</style><script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1)>"
 
 
-def membership(told: float = 0.0) -> Membership:
-    """Of attackers who are told the truth about a share of the records, and guess the rest."""
+@cache
+def membership(known: float = 0.0) -> Membership:
+    """Of attackers who know the truth about a fraction of the records, and guess the rest."""
     rng = np.random.default_rng(0)
     inside = rng.random(3000) < 0.5
-    scores = np.where(rng.random(3000) < told, 2.0 * inside, 0.0) + rng.random(3000)
+    scores = np.where(rng.random(3000) < known, 2.0 * inside, 0.0) + rng.random(3000)
     risk = {"delta": 1e-5, "risk": 0.01}
     return Membership(
         attackers=(

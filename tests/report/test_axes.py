@@ -79,7 +79,7 @@ def test_associations_are_those_of_scipy() -> None:
     assert found[2, 4] == pytest.approx(np.sqrt(phi / least))
 
 
-def test_constant_columns_hang_together_with_nothing() -> None:
+def test_constant_columns_are_associated_with_nothing() -> None:
     columns: list[Column] = [AGE, PAY, Categorical(name="g", categories=("x", "y"))]
     reads = [as_read(AGE, [5] * 9), as_read(PAY, np.arange(1.0, 10.0)), as_read(columns[2], ["x"] * 9)]
     found = associations(columns, reads)

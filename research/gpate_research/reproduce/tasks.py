@@ -49,7 +49,7 @@ class _Fitted:
 
 
 def _fit_and_evaluate(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
-    from gpate.evaluation import evaluate_release
+    from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_release
     from gpate.torch_utils import chosen_device
 
     fit = unit.fit
@@ -61,13 +61,10 @@ def _fit_and_evaluate(unit: Unit, place: Place, folder: Path, listeners: Listene
     release = fitted.model.release_.to(device)
     found = evaluate_release(
         release,
-        train=train,
-        test=test,
-        dataset=fit.dataset,
-        generator_seeds=_EVALUATION_SEEDS,
-        classifier_seeds=_EVALUATION_SEEDS,
-        quick=unit.quick,
-        device=device,
+        RealRecords(train=train, test=test, schema=release.schema, name=fit.dataset),
+        EvaluationPlan(
+            generator_seeds=_EVALUATION_SEEDS, classifier_seeds=_EVALUATION_SEEDS, quick=unit.quick, device=device
+        ),
         cache=place.cache,
     )
     evaluated = {"evaluate": round(time.perf_counter() - began, 3)}
@@ -215,7 +212,7 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
 
 def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """Somebody else's synthesizer, evaluated as ours are. It cannot be resumed, and starts anew."""
-    from gpate.evaluation.harness import evaluate_records
+    from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records
     from gpate.schema import Schema, TableSchema
     from gpate_research.peers import PEERS, Launch, run_peer
 
@@ -237,14 +234,9 @@ def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Recor
     began = time.perf_counter()
     found = evaluate_records(
         lambda _: made.records,
-        train=train,
-        test=test,
-        schema=schema,
-        dataset=fit.dataset,
+        RealRecords(train=train, test=test, schema=schema, name=fit.dataset),
+        EvaluationPlan(generator_seeds=_EVALUATION_SEEDS, classifier_seeds=_EVALUATION_SEEDS, quick=unit.quick),
         subject=fit.recipe,
-        generator_seeds=_EVALUATION_SEEDS,
-        classifier_seeds=_EVALUATION_SEEDS,
-        quick=unit.quick,
         cache=place.cache,
     )
     evaluated = round(time.perf_counter() - began, 3)

@@ -16,6 +16,7 @@ from gpate.cli.terminal import CAUGHT, errors, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
+    from gpate.evaluation import EvaluationPlan, RealRecords
     from gpate.release import Release
     from gpate.schema import ImageSchema, TableSchema
 
@@ -23,8 +24,8 @@ _FILES = (".csv", ".parquet", ".npz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """What is to be judged, and against what."""
+class Sources:
+    """What is evaluated, and where the real records come from."""
 
     release: Release | None
     schema: TableSchema | ImageSchema
@@ -54,16 +55,19 @@ def evaluate(
     ] = None,
     generator_seeds: Annotated[int, typer.Option(help="For a release: how many synthetic sets to draw.")] = 2,
     classifier_seeds: Annotated[int, typer.Option(help="How often to train each classifier on a set.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer records, classifiers and seeds.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A fast, lower-quality run: fewer records, fewer classifiers, one seed."),
+    ] = False,
     attack: Annotated[
-        bool, typer.Option("--attack", help="Also guess from the synthetic records who was trained on.")
+        bool, typer.Option("--attack", help="Also attack: infer from the synthetic records who was trained on.")
     ] = False,
     shadows: Annotated[
         int, typer.Option(help="For a release: models to fit for the attack, as it was fitted; even, from 4.")
     ] = 0,
     device: Annotated[str, typer.Option(help="For images: cpu or cuda.")] = "cpu",
     append: Annotated[
-        Path | None, typer.Option("-o", "--append", help="Add the result to this file, a JSON object a line.")
+        Path | None, typer.Option("-o", "--append", help="Add the result to this file, one JSON object per line.")
     ] = None,
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Keep the scores of the real records for the next time.")
@@ -71,27 +75,40 @@ def evaluate(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judges synthetic records against real ones. The scores are NOT private: keep them with the real records.
+    """Evaluates synthetic records against real ones: utility, fidelity, memorisation, and attacks on membership.
 
-    Exit code 1 if the records must not be released: training records are repeated, or an attack refutes what is claimed.
+    The scores are confidential: computed from real records without noise. Keep them with the real records.
+
+    It does not hold if training records are repeated, or if an attack refutes the claimed epsilon.
+
+    Exit codes: 0 holds; 1 does not hold, the records must not be released; 2 usage error.
     """
     from gpate.cache_files import cache_folder
     from gpate.cli.score_tables import show
-    from gpate.evaluation import evaluate_records, evaluate_release
-    from gpate.evaluation.membership_attack import check_shadows
-    from gpate.records.source import open_source, read_whole
+    from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
+    from gpate.records import read_confidential
 
-    seeds = [
-        range(require_count(f"--{k}-seeds", v, 1))
-        for k, v in (("generator", generator_seeds), ("classifier", classifier_seeds))
-    ]
+    for name, count in (("generator", generator_seeds), ("classifier", classifier_seeds)):
+        require_count(f"--{name}-seeds", count, 1)
     _check_append(append)
-    check_shadows(shadows)
-    asked = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
-    if n is not None and asked.release is None:
-        raise InvalidValue("-n", n, "left out for a file", "All its records are judged.")
-    real_train = _records(read_whole(open_source(asked.train, schema=asked.schema, split="train")))
-    real_test = _records(read_whole(open_source(asked.test, schema=asked.schema, split="test")))
+    plan = EvaluationPlan(
+        generator_seeds=tuple(range(generator_seeds)),
+        classifier_seeds=tuple(range(classifier_seeds)),
+        n=n,
+        quick=quick,
+        device=device,
+        attack=attack,
+        shadows=shadows,
+    )
+    sources = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
+    if n is not None and sources.release is None:
+        raise InvalidValue("-n", n, "left out for a file", "All its records are evaluated.")
+    real = RealRecords(
+        train=read_confidential(sources.train, sources.schema, split="train"),
+        test=read_confidential(sources.test, sources.schema, split="test"),
+        schema=sources.schema,
+        name=sources.dataset,
+    )
     kept = cache_folder() if cache else None
     leaves(
         ctx,
@@ -99,7 +116,7 @@ def evaluate(
         + ("." if kept is None else f"; what was finished about the real records is kept in {kept}."),
     )
     with Progress(
-        TextColumn("[bold]judging"),
+        TextColumn("[bold]evaluating"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -107,43 +124,21 @@ def evaluate(
         transient=True,
         disable=quiet or as_json or not errors.is_terminal,
     ) as bar:
-        task = bar.add_task("judging", total=None)
+        task = bar.add_task("evaluating", total=None)
 
-        def progress(done: int, total: int) -> None:
+        def progress(done: int, total: int, part: str) -> None:
             bar.update(task, completed=done, total=total)
 
-        if asked.release is not None:
-            found = evaluate_release(
-                asked.release,
-                train=real_train,
-                test=real_test,
-                dataset=asked.dataset,
-                n=n,
-                generator_seeds=tuple(seeds[0]),
-                classifier_seeds=tuple(seeds[1]),
-                quick=quick,
-                device=device,
-                cache=kept,
-                attack=attack,
-                shadows=shadows,
-                refit=_refit(asked.release, n, real_train, device) if shadows else None,
-                on_progress=progress,
-            )
+        if (release := sources.release) is not None:
+            refit = _refit(release, real, plan) if shadows else None
+            found = evaluate_release(release, real, plan, cache=kept, refit=refit, on_progress=progress)
         else:
             found = evaluate_records(
-                _reader(source, asked.schema),
-                train=real_train,
-                test=real_test,
-                schema=asked.schema,
-                dataset=asked.dataset,
+                _reader(source, sources.schema),
+                real,
+                replace(plan, generator_seeds=(0,)),
                 subject=source.name,
-                generator_seeds=(0,),
-                classifier_seeds=tuple(seeds[1]),
-                quick=quick,
-                device=device,
                 cache=kept,
-                attack=attack,
-                shadows=shadows,
                 on_progress=progress,
             )
     if append is not None:
@@ -155,10 +150,12 @@ def evaluate(
         show(found)
         if append is not None:
             errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
-    raise typer.Exit(CAUGHT if found.must_not_leave else 0)
+    raise typer.Exit(CAUGHT if found.must_not_be_released else 0)
 
 
-def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None) -> Judged:
+def _resolved(
+    source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None
+) -> Sources:
     """Where schema and real records come from."""
     from gpate.datasets import benchmark_of
     from gpate.datasets import dataset as known
@@ -190,40 +187,35 @@ def _resolved(source: Path, *, train: str | None, test: str | None, dataset: str
     if dataset is not None and Schema.load(known(dataset).schema_path) != facts:
         raise InvalidValue("--dataset", dataset, "the one whose schema the release has", "Give --train and --test.")
     if train is not None and test is not None:
-        return Judged(release=release, schema=facts, dataset=Path(train).stem, train=train, test=test)
+        return Sources(release=release, schema=facts, dataset=Path(train).stem, train=train, test=test)
     if name is None or train is not None or test is not None:
         raise InvalidValue("--train and --test", [train, test], "both given, unless the data are a known benchmark")
-    return Judged(release=release, schema=facts, dataset=name, train=name, test=name)
+    return Sources(release=release, schema=facts, dataset=name, train=name, test=name)
 
 
 def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
-    """Reads the synthetic file when it is judged: what is wrong with it is then said for each score."""
-    from gpate.records.source import open_source, read_whole
+    """Reads the synthetic file when it is evaluated: what is wrong with it is then the reason of each missing score."""
+    from gpate.records import read_confidential
     from gpate.schema import TableSchema
 
     # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
     facts = replace(schema, row_id=None, target=None) if isinstance(schema, TableSchema) else schema
-    return lambda seed: _records(read_whole(open_source(path, schema=facts)))
+    return lambda seed: read_confidential(path, facts)
 
 
-def _refit(release: Release, n: int | None, train: Any, device: str) -> Callable[[Any, int], Any]:
+def _refit(release: Release, real: RealRecords, plan: EvaluationPlan) -> Callable[[Any, int], Any]:
     """How shadow models are fitted: as the release was, with as many synthetic records."""
+    from gpate.evaluation.membership_attack import size
     from gpate.refit import refitter
 
-    certificate = release.certificate
-    size = len(train[0] if isinstance(train, tuple) else train) if n is None else n
     return refitter(
         release.settings,
         release.schema,
-        epsilon=certificate.epsilon,
-        delta=certificate.delta,
-        n=size,
-        device=device,
+        epsilon=release.certificate.epsilon,
+        delta=release.certificate.delta,
+        n=plan.n or size(real.train),
+        device=plan.device,
     )
-
-
-def _records(read: Any) -> Any:
-    return read.records if read.kind == "table" else (read.records, read.labels)
 
 
 def _check_append(path: Path | None) -> None:
@@ -233,4 +225,4 @@ def _check_append(path: Path | None) -> None:
     if not path.parent.is_dir():
         raise InvalidValue("--append", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
     if (path.parent / "certificate.json").exists() or path.parent.resolve().name == "release":
-        raise InvalidValue("--append", str(path), "outside of a release", "Scores are not private.")
+        raise InvalidValue("--append", str(path), "outside of a release", "Scores are confidential.")

@@ -22,20 +22,20 @@ def report(
     real: Annotated[
         str | None,
         typer.Option(
-            help="Real records to set beside: a benchmark's name, a .csv, .parquet or .npz file, a folder of images."
+            help="Real records to compare with: a benchmark's name, a .csv, .parquet or .npz file, a folder of images."
         ),
     ] = None,
     evaluation: Annotated[
-        Path | None, typer.Option(help="Records that `gpate evaluate` wrote, one JSON object a line.")
+        Path | None, typer.Option(help="Results that `gpate evaluate --append` wrote, one JSON object per line.")
     ] = None,
     release: Annotated[
-        bool, typer.Option("--release", help="The page that may be published: nothing un-noised in it.")
+        bool, typer.Option("--release", help="The page that is safe to publish: it is made from the release alone.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Writes a page: the promise in words, what was spent, real against synthetic, usefulness, warnings."""
+    """Writes a page: the guarantee in words, what was spent, real against synthetic, usefulness, warnings."""
     from gpate.release import Release
     from gpate.release.output_files import check_output
     from gpate.report import write_report
@@ -57,33 +57,31 @@ def report(
         size = f"{output.stat().st_size / 1024:,.0f} KiB"
         errors.print(f"Wrote {escape(str(output))} ({size}).", soft_wrap=True, highlight=False)
         if release and (real is not None or evaluation is not None):
-            errors.print("--real and --evaluation were left out: nothing of them may leave.", highlight=False)
+            errors.print("--real and --evaluation were left out: they are confidential.", highlight=False)
         if inside:
-            errors.print(
-                "[bold red]It holds figures without noise: keep it inside.[/] For others: --release", highlight=False
-            )
+            warning = "[bold red]Confidential: it holds figures computed from real records without noise.[/]"
+            errors.print(f"{warning} To publish: --release", soft_wrap=True, highlight=False)
 
 
 def _evaluations(path: Path) -> list[Evaluation]:
-    """The records of a file, or an error that says which file is none."""
+    """The evaluations of a file, or an error that names the file."""
     from gpate.evaluation.results import read_evaluations
 
     try:
         return read_evaluations(path)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        rule, mend = "a file that `gpate evaluate` wrote", "Fix: write it anew."
-        raise InvalidValue("--evaluation", str(path), rule, mend) from problem
+        rule, fix = "a file that `gpate evaluate` wrote", "Fix: write it again with --append."
+        raise InvalidValue("--evaluation", str(path), rule, fix) from problem
 
 
 def _records(source: str, schema: TableSchema | ImageSchema) -> Any:
     """Real records as the report takes them: a frame, or images and the names of their classes."""
     import numpy as np
 
-    from gpate.records.source import open_source, read_whole
+    from gpate.records import read_confidential
 
-    held = read_whole(open_source(source, schema=schema))
-    if held.kind == "table":
-        return held.records
-    if held.labels is None:
-        return held.records, None
-    return held.records, np.array(schema.classes, dtype=object)[held.labels]
+    held = read_confidential(source, schema)
+    if not isinstance(held, tuple) or held[1] is None:
+        return held
+    images, labels = held
+    return images, np.array(schema.classes, dtype=object)[labels]

@@ -1,4 +1,4 @@
-"""An evaluation on the terminal: one line about what was judged, a table for each group of scores, and what to mind."""
+"""An evaluation on the terminal: what was evaluated, a table for each group of scores, the verdicts and the notes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from rich.table import Table
 
 from gpate.accounting.guesses import most_hits
 from gpate.cli.terminal import console
-from gpate.evaluation.membership_scores import FALSE_ALARMS, Membership
-from gpate.evaluation.results import Evaluation, Score
+from gpate.evaluation.results import FALSE_ALARMS, Evaluation, Membership, Score
 
 TITLES = {
     "auroc": "AUROC",
@@ -19,7 +18,7 @@ TITLES = {
     "f1": "F1",
     "fid": "FID",
     "fid-classifier": "FID, by a classifier",
-    "judge_accuracy": "accuracy of the judge",
+    "judge_accuracy": "accuracy of the reference classifier",
     "inception_score": "Inception Score",
     "copy_share": "copies",
     "nearer_to_train": "nearer to train",
@@ -54,7 +53,7 @@ def show(found: Evaluation) -> None:
     for note in found.notes:
         if not note.startswith("MEMORISED"):
             console.print(f"[dim]Note: {escape(note)}[/]", highlight=False, soft_wrap=True)
-    caveat = "These scores were computed from real records without noise: they are not private."
+    caveat = "These scores are confidential: computed from real records without noise."
     console.print(f"[dim]{caveat}[/]", highlight=False, soft_wrap=True)
 
 
@@ -65,15 +64,15 @@ def _print(title: str, *tables: Table) -> None:
 
 
 def _facts(found: Evaluation) -> list[str]:
-    promise = found.privacy
+    claim = found.privacy
     lines = []
-    if promise:
+    if claim:
         lines.append(
-            f"epsilon {promise['epsilon']}, delta {promise['delta']:g} ({promise['accountant']}; {promise['neighbours']})"
+            f"epsilon {claim['epsilon']}, delta {claim['delta']:g} ({claim['accountant']}; {claim['neighbours']})"
             + (f", recipe {found.recipe}" if found.recipe else "")
         )
-        if promise.get("not_for_release"):
-            lines.append(f"NOT FOR RELEASE: {'; '.join(promise['not_for_release'])}")
+        if claim.get("not_for_release"):
+            lines.append(f"NOT FOR RELEASE: {'; '.join(claim['not_for_release'])}")
     else:
         lines.append("A bare file: nothing is known about its privacy.")
     sizes = ", ".join(f"{count:,} {name}" for name, count in found.sizes.items())
@@ -155,13 +154,13 @@ def _verdict(found: Evaluation) -> None:
         )
     else:
         console.print(
-            "[bold green]No sign of memorisation[/]: synthetic records are as near to records that were not trained on.",
+            "[bold green]No sign of memorisation[/]: synthetic records are as near to test records as to training records.",
             highlight=False,
             soft_wrap=True,
         )
 
 
-def _membership(found: Evaluation, told: Membership) -> None:
+def _membership(found: Evaluation, attack: Membership) -> None:
     claimed = found.privacy.get("epsilon")
     table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -169,41 +168,39 @@ def _membership(found: Evaluation, told: Membership) -> None:
     for rate in FALSE_ALARMS:
         table.add_column(f"found at {100 * rate:g}%", justify="right", no_wrap=True)
     table.add_column("proves epsilon", justify="right", no_wrap=True)
-    for each in told.attackers:
+    for each in attack.attackers:
         hits = {hit.false_alarms: f"{hit.share:.2%}" for hit in each.hits}
         cells = (hits.get(rate, "-") for rate in FALSE_ALARMS)
         table.add_row(each.name, f"{each.auc:.3f}", *cells, f"{each.bound:.3g}")
     if claimed is not None:
-        most = (float(most_hits(a, epsilon=float(claimed), delta=told.delta)) for a in FALSE_ALARMS)
+        most = (float(most_hits(a, epsilon=float(claimed), delta=attack.delta)) for a in FALSE_ALARMS)
         table.add_row("the claim allows", "", *(f"{each:.2%}" for each in most), f"{float(claimed):g}", style="dim")
-    _print("Membership inference: who was trained on, guessed from synthetic records", table)
-    who = f"{told.members:,} members and {told.others:,} others, {told.reference:,} reference records"
+    _print("Membership inference: who was trained on, inferred from synthetic records", table)
+    who = f"{attack.members:,} members and {attack.others:,} others, {attack.reference:,} reference records"
     console.print(
-        f"[dim]{who}, {told.synthetic:,} synthetic, {told.shadows} shadow models; {told.seconds:.0f} s. "
-        "Found: the share of members, at that share of false alarms.[/]",
+        f"[dim]{who}, {attack.synthetic:,} synthetic, {attack.shadows} shadow models; {attack.seconds:.0f} s. "
+        "Found: proportion of members, at that false positive rate.[/]",
         highlight=False,
         soft_wrap=True,
     )
     if found.refuted:
-        said = (
-            f"At least epsilon {told.bound:.3g} with confidence {told.confidence:.0%}, claimed {float(claimed or 0):g}"
-        )
+        said = f"At least epsilon {attack.bound:.3g} with confidence {attack.confidence:.0%}, claimed {float(claimed or 0):g}"
         console.print(
             f"[bold white on red] CLAIM REFUTED [/] {said}: do not release them.", highlight=False, soft_wrap=True
         )
     else:
-        said = f"at least epsilon {told.bound:.3g} is proved" if told.bound else "nothing is proved about epsilon"
+        said = f"at least epsilon {attack.bound:.3g} is proved" if attack.bound else "nothing is proved about epsilon"
         word = "[bold green]Not refuted[/]" if claimed is not None else "[yellow]Nothing was claimed[/]"
         console.print(f"{word}: {said}.", highlight=False, soft_wrap=True)
-    if told.split_differs:
+    if attack.split_differs:
         console.print(
-            "[yellow]Training and test records differ by themselves: the split was not random, and the figures above mean less.[/]",
+            "[yellow]The split was not random: training and test records differ by themselves, which may explain these figures.[/]",
             soft_wrap=True,
         )
 
 
 def _reasons(scores: Sequence[Score]) -> dict[str, list[str]]:
-    """Which scores are missing, by reason; the ceiling's are not told again."""
+    """Which scores are missing, by reason; those of the ceiling are not repeated."""
     out: dict[str, list[str]] = {}
     for s in scores:
         if s.reason is not None and s.source == "synthetic":

@@ -1,4 +1,4 @@
-"""Utility and quality of a synthetic set against real records. Its scores are not private.
+"""Utility, fidelity and privacy tests of a synthetic set. Its scores are confidential: computed from real records without noise.
 
 `evaluate_release` and `evaluate_records` give an `Evaluation`; what it holds is described in `gpate.evaluation.results`.
 """
@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 from gpate.evaluation.results import Evaluation, Score, read_evaluations
 
 if TYPE_CHECKING:
-    from gpate.evaluation.harness import evaluate_records, evaluate_release
+    from gpate.evaluation.harness import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
 
-__all__ = ["Evaluation", "Score", "evaluate_records", "evaluate_release", "read_evaluations"]
+_LATE = ("EvaluationPlan", "RealRecords", "evaluate_records", "evaluate_release")
+__all__ = [
+    "Evaluation",
+    "EvaluationPlan",
+    "RealRecords",
+    "Score",
+    "evaluate_records",
+    "evaluate_release",
+    "read_evaluations",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the judges when they are first asked for: reading records needs none of them."""
-    if name in ("evaluate_records", "evaluate_release"):
+    """Loads the harness when it is first used: reading evaluations needs none of it."""
+    if name in _LATE:
         from importlib import import_module
 
         return getattr(import_module("gpate.evaluation.harness"), name)

@@ -1,7 +1,7 @@
 """How far a table is from real held-out records, by its low-order tables.
 
 Columns are cut into bins: categories as declared (missing values are one more), numbers at the deciles of the real test
-records on the declared scale. Then, between the judged set and the test set:
+records on the declared scale. Then, between the evaluated set and the test set:
 
 - **one-way, two-way distance**: total variation, half the L1 distance of the tables of relative frequencies, mean over
   columns and over pairs. 0 is best; sampling alone keeps real records above 0.
@@ -11,10 +11,10 @@ records on the declared scale. Then, between the judged set and the test set:
   **association difference**: the same of Cramer's V over all pairs, on the bins.
 - **mean difference**: between the means of a number, in its own units, over its standard deviation among the test records; mean over
   numbers. Bins do not see how far out a tail goes; this does.
-- **range coverage**: the share of a number's real range that the judged set spans. **category coverage**: of the categories that
+- **range coverage**: the proportion of a number's real range that the set spans. **category coverage**: of the categories that
   occur, how many it has, not counting one: a constant set has 0 in both.
-- **distinguishability**: a gradient-boosting classifier learns to tell judged from real records on one half and is tested on the other;
-  its AUROC. 0.5 is best. At most 20,000 records of each.
+- **distinguishability**: AUROC of a gradient-boosting classifier, the set against real records, on halves it did not see.
+  0.5 is best. At most 20,000 records of each.
 
     >>> total_variation(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), 2)
     0.25
@@ -54,7 +54,7 @@ DIRECTIONS: dict[str, bool | None] = {
     "category coverage": True,
     "distinguishability": False,
 }
-"""Metrics in the order they are told, and whether larger is better."""
+"""Metrics in the order they are reported, and whether larger is better."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -147,34 +147,38 @@ def association(a: Codes, b: Codes, size_a: int, size_b: int) -> float:
     return float(np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum() / least))
 
 
-def fidelity(judged: Columns, test: Columns, schema: TableSchema, *, seed: int = 0) -> dict[str, float | str]:
-    """All metrics of `DIRECTIONS`: a number, or the reason why there is none."""
-    a, sizes = binned(judged, test, schema)
+def fidelity(made: Columns, test: Columns, schema: TableSchema) -> dict[str, float | str]:
+    """All metrics of `DIRECTIONS`, of a table against test records: a number, or the reason why there is none."""
+    a, sizes = binned(made, test, schema)
     b, _ = binned(test, test, schema)
     pairs = list(itertools.combinations(a, 2))
-    out: dict[str, float | str] = {}
-    out["one-way distance"] = _mean((total_variation(a[x], b[x], sizes[x]) for x in a), "")
-    out["two-way distance"] = _mean(
-        (table_distance(a, b, sizes, pair) for pair in pairs), "the table has fewer than two columns"
-    )
-    out["k-marginal score"] = _k_marginal(a, b, sizes)
-    out["correlation difference"] = _correlation_difference(judged, test)
-    differences = (
-        abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y])) for x, y in pairs
-    )
-    out["association difference"] = _mean(differences, "the table has fewer than two columns")
-    means = (_mean_difference(judged.values[x], test.values[x]) for x in test.values)
-    out["mean difference"] = _mean((m for m in means if m is not None), "no column of numbers varies")
-    ranges = (_range_coverage(judged.numbers[x], test.numbers[x]) for x in test.numbers)
-    out["range coverage"] = _mean((r for r in ranges if r is not None), "no column of numbers varies")
-    covered = (_category_coverage(judged.categories[x], test.categories[x]) for x in test.categories)
-    out["category coverage"] = _mean((c for c in covered if c is not None), "no column of categories varies")
-    out["distinguishability"] = distinguishability(judged.features, test.features, seed=seed)
-    return out
+
+    def difference(x: str, y: str) -> float:
+        return abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y]))
+
+    one, constant = "the table has fewer than two columns", "no column of {} varies"
+    return {
+        "one-way distance": _mean((total_variation(a[x], b[x], sizes[x]) for x in a), ""),
+        "two-way distance": _mean((table_distance(a, b, sizes, pair) for pair in pairs), one),
+        "k-marginal score": _k_marginal(a, b, sizes),
+        "correlation difference": _correlation_difference(made, test),
+        "association difference": _mean((difference(*pair) for pair in pairs), one),
+        "mean difference": _mean(
+            (_mean_difference(made.values[x], test.values[x]) for x in test.values), constant.format("numbers")
+        ),
+        "range coverage": _mean(
+            (_range_coverage(made.numbers[x], test.numbers[x]) for x in test.numbers), constant.format("numbers")
+        ),
+        "category coverage": _mean(
+            (_category_coverage(made.categories[x], test.categories[x]) for x in test.categories),
+            constant.format("categories"),
+        ),
+        "distinguishability": distinguishability(made.features, test.features),
+    }
 
 
-def _mean(values: Iterable[float], otherwise: str) -> float | str:
-    found = list(values)
+def _mean(values: Iterable[float | None], otherwise: str) -> float | str:
+    found = [value for value in values if value is not None]
     return float(np.mean(found)) if found else f"not computable, because {otherwise}"
 
 
@@ -188,11 +192,11 @@ def _k_marginal(a: Mapping[str, Codes], b: Mapping[str, Codes], sizes: Mapping[s
     return mean if isinstance(mean, str) else 1.0 - mean
 
 
-def _correlation_difference(judged: Columns, test: Columns) -> float | str:
+def _correlation_difference(made: Columns, test: Columns) -> float | str:
     names = list(test.numbers)
     if len(names) < 2:
         return "not computable, because there are fewer than two columns of numbers"
-    real, found = (_correlations([c.numbers[name] for name in names]) for c in (test, judged))
+    real, found = (_correlations([c.numbers[name] for name in names]) for c in (test, made))
     pairs = np.triu_indices(len(names), 1)
     return float(np.abs(real - found)[pairs].mean())
 
@@ -211,42 +215,38 @@ def _correlations(columns: list[Floats]) -> Floats:
     return np.where(scale > 1e-12, covariance / np.maximum(scale, 1e-12), 0.0)
 
 
-def _mean_difference(judged: Floats, real: Floats) -> float | None:
-    judged, real = judged[~np.isnan(judged)], real[~np.isnan(real)]
-    if len(judged) == 0 or len(real) == 0 or real.max() == real.min():
+def _mean_difference(made: Floats, real: Floats) -> float | None:
+    made, real = made[~np.isnan(made)], real[~np.isnan(real)]
+    if len(made) == 0 or len(real) == 0 or real.max() == real.min():
         return None
-    return float(abs(judged.mean() - real.mean()) / real.std())
+    return float(abs(made.mean() - real.mean()) / real.std())
 
 
-def _range_coverage(judged: Floats, real: Floats) -> float | None:
-    judged, real = judged[~np.isnan(judged)], real[~np.isnan(real)]
+def _range_coverage(made: Floats, real: Floats) -> float | None:
+    made, real = made[~np.isnan(made)], real[~np.isnan(real)]
     if len(real) == 0 or real.max() == real.min():
         return None
-    if len(judged) == 0:
-        return 0.0
-    covered = min(judged.max(), real.max()) - max(judged.min(), real.min())
+    covered = min(made.max(), real.max()) - max(made.min(), real.min()) if len(made) else 0.0
     return float(max(covered, 0.0) / (real.max() - real.min()))
 
 
-def _category_coverage(judged: Codes, real: Codes) -> float | None:
+def _category_coverage(made: Codes, real: Codes) -> float | None:
     wanted = np.unique(real)
-    if len(wanted) < 2:
-        return None
-    return float(max(np.isin(wanted, judged).sum() - 1, 0) / (len(wanted) - 1))
+    return float(max(np.isin(wanted, made).sum() - 1, 0) / (len(wanted) - 1)) if len(wanted) > 1 else None
 
 
-def distinguishability(judged: Floats, real: Floats, *, seed: int = 0) -> float | str:
-    """AUROC of a classifier that tells the two apart, on halves it did not see."""
+def distinguishability(made: Floats, real: Floats) -> float | str:
+    """AUROC of a classifier, synthetic against real, on halves it did not see."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped,unused-ignore]
     from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped,unused-ignore]
 
-    rng = np.random.default_rng(seed)
-    most = min(MOST_ROWS, len(judged), len(real))
+    rng = np.random.default_rng(0)
+    most = min(MOST_ROWS, len(made), len(real))
     if most < 20:
         return "not computable, because there are fewer than 20 records of a kind"
-    x = np.vstack([rows[rng.permutation(len(rows))[:most]] for rows in (judged, real)])
+    x = np.vstack([rows[rng.permutation(len(rows))[:most]] for rows in (made, real)])
     y = np.repeat([1, 0], most)
     first = np.tile(np.arange(most) < most // 2, 2)
-    model = HistGradientBoostingClassifier(max_iter=50, early_stopping=False, random_state=seed)
+    model = HistGradientBoostingClassifier(max_iter=50, early_stopping=False, random_state=0)
     model.fit(x[first], y[first])
     return float(roc_auc_score(y[~first], model.predict_proba(x[~first])[:, 1]))

@@ -1,15 +1,17 @@
-"""From a release, or any source of synthetic records, to one `Evaluation`: the protocol that tables and images share.
+"""From a release, or any source of synthetic records, to one `Evaluation`: the protocol of tables and images.
 
-**Protocol.** For each generator seed a synthetic set is drawn, as large as the real training set unless told otherwise. For
-each classifier seed the classifiers are trained on it and tested on the real test records. Settings and lengths of
+**Protocol.** For each generator seed a synthetic set is drawn, as large as the real training set unless `EvaluationPlan.n` says
+otherwise. For each classifier seed the classifiers are trained on it and tested on the real test records. Settings and lengths of
 training are fixed beforehand, so nothing is selected by a score on the test set, and all repetitions are reported.
 
-    from gpate.evaluation import evaluate_release
+    from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_release
     from gpate.release import Release
-    found = evaluate_release(Release.load("run/release"), train=train, test=test, dataset="adult")
+    release = Release.load("run/release")
+    real = RealRecords(train=train, test=test, schema=release.schema, name="adult")
+    found = evaluate_release(release, real, EvaluationPlan(quick=True))
     found.find("auroc", "modern mean").mean
 
-Real records come as a data frame, or as (images, labels). They are read elsewhere: this room does not open files of them.
+Real records come as a data frame, or as (images, labels). They are read elsewhere: nothing here opens files of them.
 """
 
 from __future__ import annotations
@@ -17,19 +19,17 @@ from __future__ import annotations
 import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpate.datasets import benchmark_of
 from gpate.errors import GpateError, InvalidValue, require_count
-from gpate.evaluation.membership_attack import check_shadows, infer
+from gpate.evaluation.membership_attack import Refit, check_shadows, infer, size, space_of
 from gpate.evaluation.results import Evaluation
-from gpate.evaluation.spaces import space_of
-from gpate.evaluation.table_evaluation import CLASSIFIER_SEEDS, GENERATOR_SEEDS, evaluate_table
 from gpate.schema import ImageSchema, TableSchema
 from gpate.version import __version__
 
@@ -37,124 +37,143 @@ if TYPE_CHECKING:
     from gpate.release import Certificate, Release
 
 PROTOCOL = (
-    "Trained on each judged set, tested on the real test records once at the end of training; nothing is selected on the "
+    "Trained on each evaluated set, tested on the real test records once at the end of training; nothing is selected on the "
     "test records; mean and standard deviation over all repetitions."
 )
-LEGACY = " `legacy_best_epoch`, where it is told, is chosen on the test records as in the paper, and is no result."
+LEGACY = " `legacy_best_epoch`, where it is reported, is chosen on the test records as in the paper, and is no result."
 USUAL_DELTA = 1e-5
 """At which an attack on a bare file bounds epsilon."""
 
-CREDIT_WEIGHT = 350.0
-"""Of a fraud in the paper's logistic regression on Kaggle Credit (G-PATE, appendix E)."""
+Draw = Callable[[int], Any]
+"""The synthetic set of a seed: a data frame, or (images, numbers of classes)."""
+
+OnProgress = Callable[[int, int, str], None]
+"""Called after each part of the work with how many are done, how many there are, and the part's name."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RealRecords:
+    """The real records that a synthetic set is compared with. Confidential.
+
+    Attributes:
+        train: what it was made from: a data frame, or (images, numbers of classes).
+        test: records of the same kind that it was not made from.
+        schema: of all of them, and of the synthetic set.
+        name: of the data.
+    """
+
+    train: Any
+    test: Any
+    schema: TableSchema | ImageSchema
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """How an evaluation is done.
+
+    Attributes:
+        generator_seeds: one synthetic set each; only the first if `quick`.
+        classifier_seeds: every classifier with chance in it is trained once for each on each set; only the first if `quick`.
+        n: records of a release's synthetic set; as many as real training records by default.
+        quick: a fast evaluation of lower quality: fewer records, classifiers and seeds.
+        device: for images, where classifiers are trained: `cpu` or `cuda`.
+        attack: whether to try membership inference (`gpate.evaluation.membership_attack`).
+        shadows: models that are fitted for it; 0, or an even number from 4, which implies `attack`.
+        jobs: processes for tables; by default one for each processor if the table is large. Scores do not depend on it.
+        inception: path of Inception's weights, if the extra `fid` is not installed.
+    """
+
+    generator_seeds: tuple[int, ...] = (0, 1)
+    classifier_seeds: tuple[int, ...] = (0, 1)
+    n: int | None = None
+    quick: bool = False
+    device: str = "cpu"
+    attack: bool = False
+    shadows: int = 0
+    jobs: int | None = None
+    inception: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_shadows(self.shadows)
+        if self.n is not None:
+            require_count("n", self.n, 1)
+        for name in ("generator_seeds", "classifier_seeds"):
+            seeds = tuple(getattr(self, name))
+            if not seeds or len(set(seeds)) < len(seeds):
+                raise InvalidValue(name, list(seeds), "one or more different seeds")
+            object.__setattr__(self, name, seeds[:1] if self.quick else seeds)
 
 
 def evaluate_records(
-    synthetic: Callable[[int], Any],
+    draw: Draw,
+    real: RealRecords,
+    plan: EvaluationPlan | None = None,
     *,
-    train: Any,
-    test: Any,
-    schema: TableSchema | ImageSchema,
-    dataset: str,
     subject: str,
     privacy: Mapping[str, Any] | None = None,
     recipe: str | None = None,
-    generator_seeds: Sequence[int] = GENERATOR_SEEDS,
-    classifier_seeds: Sequence[int] = CLASSIFIER_SEEDS,
-    quick: bool = False,
-    device: str = "cpu",
     cache: Path | None = None,
-    attack: bool = False,
-    shadows: int = 0,
-    refit: Callable[[Any, int], Any] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    refit: Refit | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Judges synthetic records.
+    """Evaluates synthetic records.
 
     Args:
-        synthetic: draws one set for a seed: a data frame, or (images, numbers of classes).
-        train: the real records it was made from.
-        test: real records that it was not made from.
-        schema: of all of them.
-        dataset: name of the real data.
-        subject: name of what is judged.
-        privacy: what is promised about it; see `privacy_of`.
+        draw: gives one synthetic set for a seed.
+        real: what it is compared with.
+        plan: how; with the defaults if there is none.
+        subject: name of what is evaluated.
+        privacy: the guarantee it claims; see `privacy_of`.
         recipe: it was made with.
-        generator_seeds: one synthetic set each.
-        classifier_seeds: for each set.
-        quick: a first look.
-        device: for images, where classifiers are trained.
         cache: a folder in which the scores of the real records are kept; None keeps nothing.
-        attack: whether to try membership inference (`gpate.evaluation.membership_attack`).
-        shadows: models that the attackers fit for it.
-        refit: how they fit one; see `gpate.methods.refit`.
-        on_progress: for tables, called with how much is done and how much there is.
+        refit: fits a shadow model; see `gpate.methods.refit`.
+        on_progress: called after each part of the work.
+
+    Raises:
+        GpateError: real records that do not fit the schema. A synthetic set that does not has reasons in place of scores.
     """
-    start = time.perf_counter()
-    check_shadows(shadows, possible=refit is not None)
-    for name, seeds in (("generator_seeds", generator_seeds), ("classifier_seeds", classifier_seeds)):
-        if not seeds or len(set(seeds)) < len(seeds):
-            raise InvalidValue(name, list(seeds), "one or more different seeds")
-    sizes = {"synthetic": 0, "train": _size(train), "test": _size(test)}
+    plan, start, is_table = plan or EvaluationPlan(), time.perf_counter(), isinstance(real.schema, TableSchema)
+    check_shadows(plan.shadows, possible=refit is not None)
+    sizes = {"synthetic": 0, "train": size(real.train), "test": size(real.test)}
 
     def drawn(seed: int) -> Any:
-        records = synthetic(seed)
-        sizes["synthetic"] = _size(records)
+        records = draw(seed)
+        sizes["synthetic"] = size(records)
         return records
 
-    if isinstance(schema, TableSchema):
-        scores, notes = evaluate_table(
-            drawn,
-            train=train,
-            test=test,
-            schema=schema,
-            generator_seeds=generator_seeds,
-            classifier_seeds=classifier_seeds,
-            quick=quick,
-            positive_weight=CREDIT_WEIGHT if benchmark_of(schema) == "credit" else 1.0,
-            cache=cache,
-            on_progress=on_progress,
-        )
-        device = "cpu"
-    else:
-        from gpate.evaluation.image_evaluation import evaluate_images  # type: ignore[import-not-found,unused-ignore]
+    if is_table:
+        from gpate.evaluation.table_evaluation import evaluate_table
 
-        scores, notes = evaluate_images(
-            drawn,
-            train=train,
-            test=test,
-            schema=schema,
-            generator_seeds=generator_seeds,
-            classifier_seeds=classifier_seeds,
-            quick=quick,
-            device=device,
-            cache=cache,
-        )
-    membership = None
-    if attack or shadows:
-        delta = float((privacy or {}).get("delta") or USUAL_DELTA)
+        scores, notes = evaluate_table(drawn, real, plan, cache=cache, on_progress=on_progress)
+    else:
+        from gpate.evaluation.image_evaluation import evaluate_images
+
+        scores, notes = evaluate_images(drawn, real, plan, cache=cache, on_progress=on_progress)
+    device, membership = "cpu" if is_table else plan.device, None
+    if plan.attack or plan.shadows:
         try:
             membership = infer(
-                synthetic(generator_seeds[0]),
-                train=train,
-                test=test,
-                space=space_of(schema, device=device),
-                delta=delta,
+                draw(plan.generator_seeds[0]),
+                train=real.train,
+                test=real.test,
+                space=space_of(real.schema, device=device),
+                delta=float((privacy or {}).get("delta") or USUAL_DELTA),
                 refit=refit,
-                shadows=shadows,
+                shadows=plan.shadows,
             )
         except GpateError as problem:
-            notes = [*notes, f"Membership inference: not computable, because {str(problem).removesuffix('.')}."]
-    used = 1 if quick else None
+            notes.append(f"Membership inference: not computable, because {str(problem).removesuffix('.')}.")
     return Evaluation(
-        kind="table" if isinstance(schema, TableSchema) else "image",
-        dataset=dataset,
+        kind="table" if is_table else "image",
+        dataset=real.name,
         subject=subject,
         sizes=sizes,
         privacy=dict(privacy or {}),
         recipe=recipe,
-        protocol=PROTOCOL + ("" if isinstance(schema, TableSchema) else LEGACY),
-        seeds={"generator": list(generator_seeds)[:used], "classifier": list(classifier_seeds)[:used]},
-        quick=quick,
+        protocol=PROTOCOL + ("" if is_table else LEGACY),
+        seeds={"generator": list(plan.generator_seeds), "classifier": list(plan.classifier_seeds)},
+        quick=plan.quick,
         scores=tuple(scores),
         membership=membership,
         notes=tuple(notes),
@@ -168,40 +187,26 @@ def evaluate_records(
 
 def evaluate_release(
     release: Release,
+    real: RealRecords,
+    plan: EvaluationPlan | None = None,
     *,
-    train: Any,
-    test: Any,
-    dataset: str,
-    n: int | None = None,
-    generator_seeds: Sequence[int] = GENERATOR_SEEDS,
-    classifier_seeds: Sequence[int] = CLASSIFIER_SEEDS,
-    quick: bool = False,
-    device: str = "cpu",
     cache: Path | None = None,
-    attack: bool = False,
-    shadows: int = 0,
-    refit: Callable[[Any, int], Any] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    refit: Refit | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Judges a release by what it generates: `evaluate_records`, with sets of n records (as many as `train` by default)."""
-    size = _size(train) if n is None else require_count("n", n, 1)
+    """Evaluates a release by what it generates: `evaluate_records`, with sets of `plan.n` records."""
+    if real.schema != release.schema:
+        raise InvalidValue("schema", "another", "that of the release", "Fix: RealRecords(..., schema=release.schema).")
+    n = (plan.n if plan is not None else None) or size(real.train)
     recipe = release.settings.get("recipe")
     return evaluate_records(
-        lambda seed: sample(release, size, seed),
-        train=train,
-        test=test,
-        schema=release.schema,
-        dataset=dataset,
+        lambda seed: sample(release, n, seed),
+        real,
+        plan,
         subject="/".join(release.folder.resolve().parts[-2:]),
         privacy=privacy_of(release.certificate),
         recipe=None if recipe is None else str(recipe),
-        generator_seeds=generator_seeds,
-        classifier_seeds=classifier_seeds,
-        quick=quick,
-        device=device,
         cache=cache,
-        attack=attack,
-        shadows=shadows,
         refit=refit,
         on_progress=on_progress,
     )
@@ -221,7 +226,7 @@ def sample(release: Release, n: int, seed: int) -> Any:
 
 
 def privacy_of(certificate: Certificate) -> dict[str, Any]:
-    """What a certificate promises, for `Evaluation.privacy`; infinity as the text "inf"."""
+    """What a certificate guarantees, for `Evaluation.privacy`; infinity as the text "inf"."""
     return {
         "epsilon": "inf" if math.isinf(certificate.epsilon) else certificate.epsilon,
         "delta": certificate.delta,
@@ -235,8 +240,7 @@ def privacy_of(certificate: Certificate) -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit of the source, if this package lies in a checkout of its own; with `+` after it if that was changed."""
-    package = Path(__file__).resolve().parents[1]
-    root = package.parents[1]
+    root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
         return None
     try:
@@ -247,7 +251,3 @@ def commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return known.strip() + ("+" if changed.strip() else "")
-
-
-def _size(records: Any) -> int:
-    return len(records[0]) if isinstance(records, tuple) else len(records)

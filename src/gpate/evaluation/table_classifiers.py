@@ -1,22 +1,19 @@
-"""The classifiers that judge a table: trained on it, tested on real records.
+"""The classifiers that measure a table's utility: trained on it, tested on real records.
 
 | family | name | settings |
 |---|---|---|
-| paper | LR-L1 | L1 penalty (liblinear's objective); on Kaggle Credit a fraud weighs 350 times |
-| paper | AdaBoost | of logistic regressions (L2), 200 |
-| paper | bagging | of logistic regressions (L2), 100 |
-| paper | MLP | tanh, three layers of 18, Adam; batches of 500 and 30 epochs, on which the paper is silent |
 | modern | LR | L2 |
 | modern | random forest | 100 trees, each grown on at most 32,768 rows |
 | modern | HistGB | 100 rounds, no early stopping, L2 of 10: without it a rare class makes it diverge |
 | modern | XGBoost | 200 rounds of depth 6, if it is installed; not part of the mean |
 
-The paper's settings: G-PATE, appendix E. Rows are encoded by the public schema (`gpate.schema.codec`): one-hot by the
-declared categories, numbers by the declared bounds and scale. Linear models and the MLP then centre and scale numbers
-by the rows they are trained on, as any user would; a spread below a thousandth of the declared range counts as that.
+Further families are added by `register_classifiers`, such as the paper's (`gpate.evaluation.paper_classifiers`). Rows are encoded by
+the public schema (`gpate.schema.codec`): one-hot by the declared categories, numbers by the declared bounds and scale. Linear
+models and networks then centre and scale numbers by the rows they are trained on, as any user would; a spread below a
+thousandth of the declared range counts as that.
 
-    >>> [c.name for c in CLASSIFIERS if c.family == "paper"]
-    ['LR-L1', 'AdaBoost', 'bagging', 'MLP']
+    >>> [c.name for c in MODERN_CLASSIFIERS]
+    ['LR', 'random forest', 'HistGB', 'XGBoost']
 """
 
 from __future__ import annotations
@@ -25,13 +22,18 @@ import importlib.util
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.evaluation.logistic import AdaBoost, Bagging, LogisticRegression
+from gpate.evaluation.logistic import LogisticRegression
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpate.schema import TableSchema
 
 Floats = NDArray[Any]
 
@@ -48,13 +50,13 @@ class Setting:
     Attributes:
         classes: how many.
         rows: to train on; filled in by `score`.
-        positive_weight: of the second class, in LR-L1.
+        benchmark: name of the data, if they are a known benchmark.
         seed: of everything random in it.
     """
 
     classes: int
     rows: int = 0
-    positive_weight: float = 1.0
+    benchmark: str | None = None
     seed: int = 0
 
 
@@ -64,23 +66,25 @@ class Classifier:
 
     Attributes:
         name: in scores.
-        family: `paper` or `modern`.
-        build: an untrained one.
+        family: whose mean it belongs to: `modern`, or that of a plug-in.
+        build: an untrained one; a function of a module, for it travels between processes by its name.
         seeded: whether its seed matters; if not it is trained once.
         scaled: whether it wants centred numbers.
         in_mean: whether it counts in the mean of its family.
         quick: whether the quick mode trains it.
         needs: a package that must be installed.
+        cost: the larger, the longer it takes: long ones are started first.
     """
 
     name: str
-    family: Literal["paper", "modern"]
+    family: str
     build: Callable[[Setting], Any]
     seeded: bool = False
     scaled: bool = True
     in_mean: bool = True
     quick: bool = False
     needs: str | None = None
+    cost: int = 0
 
     @property
     def installed(self) -> bool:
@@ -88,16 +92,8 @@ class Classifier:
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 
-def _lr_l1(s: Setting) -> LogisticRegression:
-    weight = (1.0, s.positive_weight) if s.classes == 2 else ()
-    return LogisticRegression(classes=s.classes, penalty="l1", class_weight=weight)
-
-
-def _mlp(s: Setting) -> Any:
-    from sklearn.neural_network import MLPClassifier  # type: ignore[import-untyped,unused-ignore]
-
-    batch = min(500, s.rows)
-    return MLPClassifier((18, 18, 18), activation="tanh", batch_size=batch, max_iter=30, random_state=s.seed)
+def _lr(s: Setting) -> LogisticRegression:
+    return LogisticRegression(classes=s.classes)
 
 
 def _forest(s: Setting) -> Any:
@@ -119,18 +115,27 @@ def _xgboost(s: Setting) -> Any:
     return XGBClassifier(n_estimators=200, max_depth=6, tree_method="hist", n_jobs=1, random_state=s.seed)
 
 
-CLASSIFIERS = (
-    Classifier(name="LR-L1", family="paper", build=_lr_l1),
-    Classifier(name="AdaBoost", family="paper", build=lambda s: AdaBoost(classes=s.classes)),
-    Classifier(name="bagging", family="paper", build=lambda s: Bagging(classes=s.classes, seed=s.seed), seeded=True),
-    Classifier(name="MLP", family="paper", build=_mlp, seeded=True),
-    Classifier(name="LR", family="modern", build=lambda s: LogisticRegression(classes=s.classes), quick=True),
-    Classifier(name="random forest", family="modern", build=_forest, seeded=True, scaled=False, quick=True),
-    Classifier(name="HistGB", family="modern", build=_histgb, scaled=False, quick=True),
+MODERN_CLASSIFIERS = (
+    Classifier(name="LR", family="modern", build=_lr, quick=True),
+    Classifier(name="random forest", family="modern", build=_forest, seeded=True, scaled=False, quick=True, cost=7),
+    Classifier(name="HistGB", family="modern", build=_histgb, scaled=False, quick=True, cost=4),
     Classifier(name="XGBoost", family="modern", build=_xgboost, scaled=False, in_mean=False, needs="xgboost"),
 )
-MEANS = {"paper": "paper mean", "modern": "modern mean"}
-"""Subjects of the means over a family."""
+_registered: dict[str, Classifier] = {}
+
+
+def register_classifiers(*classifiers: Classifier) -> None:
+    """Adds classifiers to every evaluation of a table in this process, before those that are there; by name, once each."""
+    global _registered
+    _registered = {c.name: c for c in classifiers} | _registered
+
+
+def registered_classifiers() -> tuple[Classifier, ...]:
+    """All that an evaluation of a table trains."""
+    return tuple(_registered.values())
+
+
+register_classifiers(*MODERN_CLASSIFIERS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -152,6 +157,24 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @classmethod
+    def of(cls, frame: pd.DataFrame, schema: TableSchema) -> Rows:
+        """Rows as the schema encodes them; without classes all labels are 0."""
+        from gpate.schema.codec import TableCodec  # loads torch
+
+        codec = TableCodec(schema)
+        encoded = codec.encode(frame, whole=False)
+        slots = {
+            kind: tuple(i for block in codec.blocks if block.kind == kind for i in range(block.start, block.stop))
+            for kind in ("number", "onehot")
+        }
+        return cls(
+            features=encoded.features.numpy(),
+            labels=np.zeros(len(frame), dtype=np.int64) if encoded.labels is None else encoded.labels.numpy(),
+            numbers=slots["number"],
+            onehot=slots["onehot"],
+        )
+
 
 def scaled(train: Rows, test: Rows) -> tuple[Floats, Floats]:
     """Features of both, with numbers centred and scaled by the first."""
@@ -167,7 +190,7 @@ def scaled(train: Rows, test: Rows) -> tuple[Floats, Floats]:
 
 
 def class_reason(train: Rows, test: Rows, names: Sequence[Any], metric: str) -> str | None:
-    """Why this metric cannot be had from these rows; None if it can."""
+    """Why this metric cannot be computed from these rows; None if it can."""
     counts, tested = (np.bincount(rows.labels, minlength=len(names)) for rows in (train, test))
     absent = [str(name) for name, count in zip(names, counts, strict=True) if count == 0]
     untested = [str(name) for name, count in zip(names, tested, strict=True) if count == 0]
@@ -186,7 +209,7 @@ def score(classifier: Classifier, train: Rows, test: Rows, setting: Setting) -> 
         return f"not computable, because {classifier.needs} is not installed"
     features = scaled(train, test) if classifier.scaled else (train.features, test.features)
     present, labels = np.unique(train.labels, return_inverse=True)  # libraries want numbers without gaps
-    own = Setting(classes=len(present), rows=len(train), positive_weight=setting.positive_weight, seed=setting.seed)
+    own = replace(setting, classes=len(present), rows=len(train))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the MLP's "not converged yet": epochs are fixed

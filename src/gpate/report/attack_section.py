@@ -1,7 +1,7 @@
-"""The part about membership inference: what was told about who was trained on, beside what the promise allows.
+"""The part about membership inference: how well it was inferred who was trained on, beside what the guarantee allows.
 
 It is read from finished evaluations (`gpate evaluate --attack`). Its figures come from real records without noise: they are in the
-page that stays inside, and nowhere else.
+confidential page, and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from gpate.accounting import LedgerContents
 from gpate.accounting.gaussian import mu_for
 from gpate.accounting.guesses import Floats, most_hits, most_hits_gaussian
-from gpate.evaluation.membership_scores import FALSE_ALARMS, Attacker, Membership
-from gpate.evaluation.results import Evaluation
+from gpate.evaluation.results import FALSE_ALARMS, Attacker, Evaluation, Membership
 from gpate.release import Certificate
 from gpate.report import svg
 from gpate.report.formatting import counted, name, number, percent
@@ -49,7 +48,7 @@ class Attack:
         proved: the epsilon.
         rates: of false alarms, as column titles.
         rows: the attackers.
-        allowed: what the promise allows at those rates; empty if nothing is promised.
+        allowed: what the guarantee allows at those rates; empty if nothing is guaranteed.
         whole: the curve of hits over false alarms; `rare` shows its left end on scales of powers of ten.
         facts: how it was done.
         split_differs: whether the split seems not to be random.
@@ -79,44 +78,44 @@ def attack_of(
     ]
     if not own:
         return None
-    told = own[-1]
-    epsilon, promised = certificate.epsilon, math.isfinite(certificate.epsilon)
-    refuted = promised and told.refutes(epsilon)
+    attack = own[-1]
+    epsilon, guaranteed = certificate.epsilon, math.isfinite(certificate.epsilon)
+    refuted = guaranteed and attack.refutes(epsilon)
     return Attack(
         refuted=refuted,
-        word=_word(told, refuted, promised),
-        said=_said(told, certificate, refuted, promised),
-        proved=_lower(told.bound),
+        word=_word(attack, refuted, guaranteed),
+        said=_said(attack, certificate, refuted, guaranteed),
+        proved=_lower(attack.bound),
         rates=[percent(rate) for rate in FALSE_ALARMS],
-        rows=[_row(each) for each in told.attackers],
-        allowed=_allowed(certificate, ledger) if promised else None,
-        whole=_picture(told, certificate, ledger, least=None),
-        rare=_picture(told, certificate, ledger, least=LEAST_RATE),
-        facts=_facts(told),
-        split_differs=told.split_differs,
+        rows=[_row(each) for each in attack.attackers],
+        allowed=_allowed(certificate, ledger) if guaranteed else None,
+        whole=_picture(attack, certificate, ledger, least=None),
+        rare=_picture(attack, certificate, ledger, least=LEAST_RATE),
+        facts=_facts(attack),
+        split_differs=attack.split_differs,
     )
 
 
-def _word(told: Membership, refuted: bool, promised: bool) -> str:
+def _word(attack: Membership, refuted: bool, guaranteed: bool) -> str:
     if refuted:
-        return "The promise is refuted"
-    if not promised:
-        return "There is no promise to refute"
-    return "The promise stands" if told.bound else "The attack found nothing"
+        return "The guarantee is refuted"
+    if not guaranteed:
+        return "There is no guarantee to refute"
+    return "The guarantee stands" if attack.bound else "The attack found nothing"
 
 
-def _said(told: Membership, certificate: Certificate, refuted: bool, promised: bool) -> str:
-    best = told.best
+def _said(attack: Membership, certificate: Certificate, refuted: bool, guaranteed: bool) -> str:
+    best = attack.best
     right = f"{best.right:,} of {best.guesses:,} guesses were right"
-    proved = f"ε is at least {_lower(told.bound)}, with confidence {percent(told.confidence)} ({right})"
+    proved = f"ε is at least {_lower(attack.bound)}, with confidence {percent(attack.confidence)} ({right})"
     if refuted:
         return f"{proved}. The release claims ε = {number(certificate.epsilon)}. Do not release it: something in how it was made is broken."
-    if not told.bound:
+    if not attack.bound:
         return (
             f"{right}, and a coin gets half right: that proves no ε above 0. It is no proof that a better attack would "
-            "fail; the promise is."
+            "fail; the guarantee is."
         )
-    return f"{proved}." + (f" The release claims {number(certificate.epsilon)}." if promised else "")
+    return f"{proved}." + (f" The release claims {number(certificate.epsilon)}." if guaranteed else "")
 
 
 def _lower(bound: float) -> str:
@@ -145,7 +144,7 @@ def _row(each: Attacker) -> Row:
 
 
 def _most(rates: ArrayLike, certificate: Certificate, ledger: LedgerContents) -> Floats:
-    """The most hits that the promise allows; if all noise was Gaussian, it promises more than epsilon and delta say."""
+    """The most hits that the guarantee allows; if all noise was Gaussian, it guarantees more than epsilon and delta say."""
     hits = most_hits(rates, epsilon=certificate.epsilon, delta=certificate.delta)
     if all(entry.event.mu is not None for entry in ledger.entries):
         mu = mu_for(certificate.epsilon, delta=certificate.delta)
@@ -156,34 +155,34 @@ def _most(rates: ArrayLike, certificate: Certificate, ledger: LedgerContents) ->
 def _allowed(certificate: Certificate, ledger: LedgerContents) -> Row:
     most = _most(FALSE_ALARMS, certificate, ledger)
     return Row(
-        name="The promise allows, at most",
+        name="The guarantee allows, at most",
         auc="",
         hits=[percent(float(share)) for share in most],
         bound=number(certificate.epsilon),
     )
 
 
-def _picture(told: Membership, certificate: Certificate, ledger: LedgerContents, *, least: float | None) -> Markup:
+def _picture(attack: Membership, certificate: Certificate, ledger: LedgerContents, *, least: float | None) -> Markup:
     low = least or 0.0
     grid = np.geomspace(low, 1.0, 200) if least else np.linspace(0.0, 1.0, 401)
     limits = []
     if math.isfinite(certificate.epsilon):
         hits = _most(grid, certificate, ledger)
         limits = list(zip(grid.tolist(), hits.tolist(), strict=True))
-    others = [each.curve for each in told.attackers if each is not told.best]
-    label = f"Members found over false alarms, {told.best.name}: AUC {_auc(told.best.auc)}" + (
-        "; and the most that the promise allows." if limits else "."
+    others = [each.curve for each in attack.attackers if each is not attack.best]
+    label = f"Members found over false alarms, {attack.best.name}: AUC {_auc(attack.best.auc)}" + (
+        "; and the most that the guarantee allows." if limits else "."
     )
-    return svg.trade_off(told.best.curve, others, limits, least=least, label=label)
+    return svg.trade_off(attack.best.curve, others, limits, least=least, label=label)
 
 
-def _facts(told: Membership) -> list[tuple[str, str]]:
-    asked = f"{counted(told.members, 'training record')} and {counted(told.others, 'test record')}, by fair coins"
+def _facts(attack: Membership) -> list[tuple[str, str]]:
+    targets = f"{counted(attack.members, 'training record')} and {counted(attack.others, 'test record')}, by fair coins"
     return [
-        ("Asked about", asked),
-        ("The attacker knows", f"{told.reference:,} other test records, and {told.synthetic:,} synthetic records"),
-        ("Shadow models", f"{told.shadows}, with the same recipe and ε" if told.shadows else "none"),
-        ("Distances", f"between {name(told.space)}"),
-        ("Bounds on ε", f"hold together with confidence {percent(told.confidence)}, at δ = {number(told.delta)}"),
-        ("Blind guess", f"AUC {_auc(told.blind.auc)} without any synthetic record; 0.5 if the split was random"),
+        ("Targets", targets),
+        ("The attacker knows", f"{attack.reference:,} other test records, and {attack.synthetic:,} synthetic records"),
+        ("Shadow models", f"{attack.shadows}, with the same recipe and ε" if attack.shadows else "none"),
+        ("Distances", f"between {name(attack.space)}"),
+        ("Bounds on ε", f"hold together with confidence {percent(attack.confidence)}, at δ = {number(attack.delta)}"),
+        ("Blind guess", f"AUC {_auc(attack.blind.auc)} without any synthetic record; 0.5 if the split was random"),
     ]

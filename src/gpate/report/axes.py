@@ -1,4 +1,4 @@
-"""One column as an axis: bins that synthetic and real records share, and how columns hang together.
+"""One column as an axis: bins that synthetic and real records share, and associations between columns.
 
 Bins lie on the declared scale (`gpate.schema.column_values`). They are narrowed to where records are, the synthetic ones and the
 real ones if there are any; what lies outside is counted in the first and the last bin.
@@ -70,7 +70,8 @@ def axis_for(column: Column, *sets: Read) -> Axis:
     present = np.concatenate([values.numbers[~values.missing] for values in sets])
     if isinstance(column, Bounded):
         return _ordered(column, present)
-    words = ["false", "true"] if isinstance(column, Boolean) else [_word(column, i) for i in range(_width(column))]
+    assert isinstance(column, Boolean | Categorical)
+    words = ["false", "true"] if isinstance(column, Boolean) else [name(category) for category in column.categories]
     counts = np.zeros(len(words))
     for values in sets:  # each set weighs the same, however many records it has
         found = np.bincount(values.numbers[~values.missing].astype(np.int64), minlength=len(words))
@@ -83,16 +84,6 @@ def axis_for(column: Column, *sets: Read) -> Axis:
     return Axis(column=column, labels=(*(words[i] for i in kept), f"{len(words) - NAMES} others"), places=places)
 
 
-def _width(column: Column) -> int:
-    assert isinstance(column, Categorical)
-    return len(column.categories)
-
-
-def _word(column: Column, place: int) -> str:
-    assert isinstance(column, Categorical)
-    return name(column.categories[place])
-
-
 def _ordered(column: Bounded, present: Floats) -> Axis:
     low, high = np.quantile(present, (0.005, 0.995)) if len(present) else (0.0, 1.0)
     if high - low < 1e-9:
@@ -102,11 +93,7 @@ def _ordered(column: Bounded, present: Floats) -> Axis:
         below, above = (round(first + end * (last - first)) for end in (low, high))
         step = -(-(above - below + 1) // BINS)
         edges = np.arange(below, above + step + 1, step) - 0.5
-        cuts, low, high = (
-            (edges[1:-1] - first) / (last - first),
-            (below - first) / (last - first),
-            (above - first) / (last - first),
-        )
+        cuts, low, high = ((place - first) / (last - first) for place in (edges[1:-1], below, above))
     else:
         cuts = np.linspace(low, high, BINS + 1)[1:-1]
     return Axis(
@@ -124,7 +111,7 @@ def _shown(column: Bounded, place: float) -> str:
 
 
 def associations(columns: list[Column], reads: list[Read]) -> Floats:
-    """How columns hang together, pair by pair, between -1 and 1.
+    """Associations between columns, pair by pair, between -1 and 1.
 
     Two ordered columns: Spearman's rank correlation. An ordered and a named one: the correlation ratio of its ranks. Two
     named ones: Cramer's V, corrected for chance (Bergsma 2013). Records that miss one of the two are left out.

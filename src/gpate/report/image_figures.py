@@ -65,22 +65,16 @@ def image_figures(schema: ImageSchema, synthetic: Images, real: Images | None) -
     for label in classes[:CLASSES]:
         made, held = _of_class(synthetic, label), None if real is None else _of_class(real, label)
         shown = name(label) if label else "all images"
-        variety = _variety(made)
-        notes = (
-            []
-            if held is None or not len(held)
-            else [f"variety {number(variety, places=3)}, real {number(_variety(held), places=3)}"]
-        )
-        if len(made) > 1 and (
-            variety < 0.02 or (held is not None and len(held) > 1 and variety < 0.5 * _variety(held))
-        ):
+        variety, usual = _variety(made), 0.0 if held is None else _variety(held)
+        if len(made) > 1 and variety < max(0.02, 0.5 * usual):
             alike.append(shown)
+        both = f"variety {number(variety, places=3)}, real {number(usual, places=3)}"
         rows.append(
             ClassRow(
                 name=shown,
                 synthetic=_strip(made, f"synthetic images, class {shown}"),
                 real=None if held is None else _strip(_spread_out(held), f"real images, class {shown}"),
-                note="".join(notes),
+                note=both if held is not None and len(held) else "",
             )
         )
     return ImageFigures(rows=rows, left_out=max(0, len(classes) - CLASSES), alike=alike)

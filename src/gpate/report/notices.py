@@ -16,13 +16,14 @@ from gpate.report.privacy_section import grade
 from gpate.report.table_figures import TableFigures
 from gpate.report.utility_section import Utility
 
+Level = Literal["stop", "care", "note"]
 LEVELS = ("stop", "care", "note")
 
 SMALL_CLASS = 0.02
-"""The share below which a class is called small."""
+"""The class proportion below which a class is called small."""
 
 FEW_ANSWERS = 0.2
-"""The share of answered queries below which most of the budget went into silence."""
+"""The proportion of answered queries below which most of the budget was spent without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Notice:
         text: why, and what to do.
     """
 
-    level: Literal["stop", "care", "note"]
+    level: Level
     title: str
     text: str
 
@@ -50,91 +51,87 @@ def notices_of(
     attack: Attack | None,
     records: int | None,
 ) -> list[Notice]:
-    """All that is to be said about this release. `records` is the number of real ones: it is not public."""
-    certificate = release.certificate
-    found = [
-        Notice(level="stop", title="Stamped not for release", text=f"{name(reason, most=300)}.")
-        for reason in certificate.not_for_release
-    ]
-    found += [
-        Notice(level="stop", title=f"A check does not hold: {check.name}", text=name(check.detail, most=400))
-        for check in verification.checks
-        if not check.passed
-    ]
+    """All warnings about this release. `records` is the number of real ones: it is not public."""
+    certificate, found = release.certificate, list[Notice]()
+
+    def add(level: Level, title: str, text: str) -> None:
+        found.append(Notice(level=level, title=title, text=text))
+
+    epsilon, delta = number(certificate.epsilon), number(certificate.delta)
+    for reason in certificate.not_for_release:
+        add("stop", "Stamped not for release", f"{name(reason, most=300)}.")
+    for check in verification.checks:
+        if not check.passed:
+            add("stop", f"A check does not hold: {check.name}", name(check.detail, most=400))
     if attack is not None and attack.refuted:
-        found.append(Notice(level="stop", title="An attack refutes the promise", text=attack.said))
+        add("stop", "An attack refutes the guarantee", attack.said)
     if utility is not None and utility.memorised:
-        said = (
-            "Synthetic records are nearer to training records than chance allows, or copies of them. Do not release it."
+        add(
+            "stop",
+            "Training records are repeated",
+            "Synthetic records are nearer to training records than chance allows, or copies of them. Do not release it.",
         )
-        found.append(Notice(level="stop", title="Training records are repeated", text=said))
     if attack is not None and attack.split_differs:
-        said = (
-            "Training and test records can be told apart without the release, so figures of attacks, and all that compares the two, "
-            "may come from the split. Fix: evaluate with test records that were held out at random."
+        add(
+            "care",
+            "Not a random split",
+            "Training and test records differ without the release, so figures of attacks, and all that compares the two, may come from "
+            "the split. Fix: evaluate with test records that were held out at random.",
         )
-        found.append(Notice(level="care", title="Not a random split", text=said))
     if (word := grade(certificate.epsilon)) in ("weak", "very weak"):
-        said = f"Epsilon {number(certificate.epsilon)} promises little to a person who is one record. Fix: fit with a smaller epsilon."
-        found.append(Notice(level="care", title=f"A {word} promise", text=said))
-    if certificate.delta > LOOSE and (records is None or certificate.delta * records <= 0.1):
-        said = (
-            f"Delta {number(certificate.delta)} is a large chance that the promise does not hold, and should be far below one over "
-            "the number of records. Fix: fit with a smaller delta."
+        text = f"Epsilon {epsilon} guarantees little to a person who is one record. Fix: fit with a smaller epsilon."
+        add("care", f"A {word} guarantee", text)
+    if records is not None and (expected := certificate.delta * records) > 0.1:
+        add(
+            "care" if expected > 1 else "note",
+            "A large delta",
+            f"Delta should be far below one over the number of records; {delta} times {records:,} is {number(expected)}. "
+            "Fix: fit with a smaller delta.",
         )
-        found.append(Notice(level="care", title="A large delta", text=said))
-    if records is not None and certificate.delta * records > 0.1:
-        said = (
-            f"Delta should be far below one over the number of records; {number(certificate.delta)} times {records:,} "
-            f"is {number(certificate.delta * records)}. Fix: fit with a smaller delta."
-        )
-        found.append(
-            Notice(level="care" if certificate.delta * records > 1 else "note", title="A large delta", text=said)
+    elif certificate.delta > LOOSE:
+        add(
+            "care",
+            "A large delta",
+            f"Delta {delta} is a large chance that the guarantee does not hold, and should be far below one over the number of "
+            "records. Fix: fit with a smaller delta.",
         )
     if (cost := release.schema.cost) is not None:
-        said = (
-            f"Of epsilon {number(certificate.epsilon)}, {number(cost.epsilon)} went into the schema's own bounds and categories before the "
-            "run; the ledger of that is kept apart."
+        add(
+            "note",
+            "The schema was charged to the budget as well",
+            f"Of epsilon {epsilon}, {number(cost.epsilon)} was spent on the schema's own bounds and categories before the run; its "
+            "ledger is kept separately.",
         )
-        found.append(Notice(level="note", title="The schema was paid for as well", text=said))
     if certificate.spend < 0.5 * certificate.epsilon and math.isfinite(certificate.epsilon):
-        said = (
-            f"Only {number(certificate.spend)} of {number(certificate.epsilon)} was spent; the claim is the whole budget "
-            "all the same. More iterations, or less noise, would have cost nothing more."
+        add(
+            "note",
+            "Budget left over",
+            f"Only {number(certificate.spend)} of {epsilon} was spent; the claim is the whole budget all the same. More iterations, "
+            "or less noise, would have cost nothing more.",
         )
-        found.append(Notice(level="note", title="Budget left over", text=said))
     if release.settings.get("quick"):
-        said = (
-            "It was fitted with --quick, which does less than the recipe asks for: the promise is the same, the records may be worse. "
-            "Fix: fit without --quick; if this one leaves as well, or decided anything, both budgets count."
+        add(
+            "care",
+            "A fast, lower-quality run",
+            "It was fitted with --quick, which does less than the recipe asks for: the guarantee is the same, the records may be "
+            "worse. Fix: fit without --quick; if this one is published as well, or decided anything, both budgets count.",
         )
-        found.append(Notice(level="care", title="A try-out", text=said))
-    found += [Notice(level="care", title="Said by the run", text=name(note, most=600)) for note in release.notes]
+    for note in release.notes:
+        add("care", "Reported by the run", name(note, most=600))
     found += _classes(release.schema.classes, release.shares)
     if answered is not None and answered < FEW_ANSWERS:
-        said = f"The teachers agreed on {percent(answered)} of what they were asked; the rest was paid for and gave nothing."
-        found.append(Notice(level="care", title="Few answers", text=said))
+        text = f"The teachers agreed on {percent(answered)} of their queries; the rest was charged to the budget and gave nothing."
+        add("care", "Few answers", text)
     found += _table_gaps(figures) if isinstance(figures, TableFigures) else _image_gaps(figures)
     if utility is not None:
-        for said in utility.coverage:
-            found.append(
-                Notice(
-                    level="care",
-                    title="Low coverage",
-                    text=f"{said}: part of the real records has no synthetic counterpart.",
-                )
-            )
+        for low in utility.coverage:
+            add("care", "Low coverage", f"{low}: part of the real records has no synthetic counterpart.")
         if utility.quick:
-            found.append(
-                Notice(
-                    level="note",
-                    title="A quick evaluation",
-                    text="The scores come from a try-out. Fix: gpate evaluate without --quick.",
-                )
-            )
+            text = "The scores come from a fast, lower-quality evaluation. Fix: gpate evaluate without --quick."
+            add("note", "A quick evaluation", text)
         if utility.strangers:
-            said = f"{counted(utility.strangers, 'record')} of the evaluation file left out: about another release."
-            found.append(Notice(level="note", title="Other evaluations", text=said))
+            text = f"{counted(utility.strangers, 'record')} of the evaluation file left out: about another release."
+            add("note", "Other evaluations", text)
     return sorted(found, key=lambda notice: LEVELS.index(notice.level))
 
 
@@ -146,7 +143,7 @@ def _classes(classes: Sequence[Any], shares: Sequence[float]) -> list[Notice]:
     ]
     if not small:
         return []
-    text = f"{listed(small)}. Noise hides a class of few records first: judge it by itself before you rely on it."
+    text = f"{listed(small)}. Noise hides a class of few records first: evaluate it by itself before you rely on it."
     return [Notice(level="care", title="Small classes" if len(small) > 1 else "A small class", text=text)]
 
 

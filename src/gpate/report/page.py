@@ -1,6 +1,6 @@
 """The page: one HTML file with everything in it, for the people who decide about a release.
 
-**Two variants.** The page that stays inside may show real records and scores, which no noise protects; it says so at its
+**Two variants.** The confidential page may show real records and scores, which no noise protects; it says so at its
 top. The page for release is made from the release folder alone: real records and evaluations are dropped before anything
 is drawn, so it is post-processing of what was released, and its bytes do not depend on them.
 
@@ -72,18 +72,18 @@ def write_report(
 
     Args:
         run: a run folder, or the release folder inside one.
-        out: the HTML file. It is replaced if it exists. The page that stays inside is readable by its owner only.
+        out: the HTML file. It is replaced if it exists. The confidential page is readable by its owner only.
         real: real records to set beside the synthetic ones: a data frame with the schema's columns, or images and the
             class of each (by name), as `Release.sample` gives them.
         evaluations: finished evaluations; the last one that is about this release is shown.
-        release: the page that may be published with the release: without `real` and `evaluations`.
+        release: the page that is safe to publish with the release: without `real` and `evaluations`.
 
     Returns:
         The path of the page.
 
     Raises:
         ReleaseNotFound: there is no finished release in the folder.
-        ReleaseCorrupt: the release is not what its certificate says; `gpate verify` tells more.
+        ReleaseCorrupt: the release is not what its certificate says; `gpate verify` says more.
         ReleaseRefused: `release` is asked for, and the run may not be released.
     """
     out = Path(out)
@@ -118,7 +118,7 @@ def render(
         if not verification.releasable:
             reasons = [*loaded.certificate.not_for_release, *(c.name for c in verification.checks if not c.passed)]
             raise ReleaseRefused(
-                f"This run may not be released: {'; '.join(reasons)}. Fix: leave out --release for a page that stays inside."
+                f"This run may not be released: {'; '.join(reasons)}. Fix: leave out --release for a confidential page."
             )
         real, evaluations = None, ()  # the one line on which the variant for release rests
     ledger = read_ledger(folder / LEDGER, head=loaded.certificate.head)
@@ -170,7 +170,7 @@ def _facts(
     held: dict[str, float] | None,
 ) -> dict[str, Any]:
     certificate, schema = release.certificate, release.schema
-    promised = math.isfinite(certificate.epsilon)
+    guaranteed = math.isfinite(certificate.epsilon)
     right = privacy.chance_to_guess(certificate.epsilon, certificate.delta)
     shares = [
         (words.name(label), share, svg.meter(share / max(release.shares)), None if held is None else held[str(label)])
@@ -181,12 +181,12 @@ def _facts(
         "schema": schema,
         "certificate": certificate,
         "verification": verification,
-        "promised": promised,
+        "guaranteed": guaranteed,
         "grade": privacy.grade(certificate.epsilon, certificate.delta),
         "right": right,
-        "guesses": svg.guesses(right) if promised else "",
-        "groups": privacy.groups(certificate.epsilon, certificate.delta) if promised else [],
-        "spend_line": svg.spend_line(privacy.spend_points(ledger), budget=certificate.epsilon) if promised else "",
+        "guesses": svg.guesses(right) if guaranteed else "",
+        "groups": privacy.groups(certificate.epsilon, certificate.delta) if guaranteed else [],
+        "spend_line": svg.spend_line(privacy.spend_points(ledger), budget=certificate.epsilon) if guaranteed else "",
         "paid": privacy.paid(ledger),
         "lines": ledger.head.line,
         "accountant": accountant_named(certificate.accountant).title,
@@ -200,7 +200,7 @@ def _facts(
 
 
 def _real_shares(schema: TableSchema | ImageSchema, real: Any) -> dict[str, float] | None:
-    """The share of each class among real records: not private."""
+    """Class proportions among real records. Confidential: computed without noise."""
     labels = real[1] if isinstance(real, tuple) else None
     if isinstance(schema, TableSchema) and schema.label is not None and real is not None:
         numbers = read(schema.label, real[schema.label.name]).numbers.astype(int)

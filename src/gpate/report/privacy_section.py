@@ -1,4 +1,4 @@
-"""The privacy part of the page: the promise in words, and where the budget went. It reads the certificate and the ledger,
+"""The privacy part of the page: the guarantee in words, and where the budget went. It reads the certificate and the ledger,
 which are public, and nothing else.
 
 **A guess in words.** Someone tosses a coin to put a record among the data or not; someone else sees all that was released and
@@ -37,7 +37,7 @@ PURPOSES = {
     "two-way tables": "Tables of pairs of columns by class",
     "two-way tables, rare mean": "Where the rare class lies",
     "two-way tables, rare scale": "How far the rare class spreads",
-    "two-way tables, rare moments": "How columns hang together in the rare class",
+    "two-way tables, rare moments": "Associations between columns in the rare class",
     "choice of pairs": "Which pairs of columns to tabulate",
     "bounds": "Bounds of columns of numbers",
     "categories": "Categories of columns of texts",
@@ -48,7 +48,7 @@ PURPOSES = {
 """What the gate's purposes mean. One that is not listed is shown as it is."""
 
 GRADES = ((1.0, "strong"), (5.0, "moderate"), (10.0, "weak"), (math.inf, "very weak"))
-"""Up to which epsilon a promise is called what: a rule of thumb, and the page says so."""
+"""Up to which epsilon a guarantee is called what: a rule of thumb, and the page says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,8 @@ class Paid:
         times: how often.
         noise: its scale, or its range if it changed.
         alone: epsilon if nothing else had been released.
-        share: of the whole; exact if everything is Gaussian, else in proportion to `alone`.
-        bar: the share as a bar.
+        share: budget fraction; exact if everything is Gaussian, else in proportion to `alone`.
+        bar: the fraction as a bar.
     """
 
     purpose: str
@@ -91,7 +91,7 @@ def chance_to_guess(epsilon: float, delta: float) -> float:
 
 
 def grade(epsilon: float, delta: float = 0.0) -> str:
-    """The promise in one word."""
+    """The guarantee in one word."""
     if delta > LOOSE:
         return "very weak"
     return next(word for most, word in GRADES if epsilon <= most)
@@ -149,7 +149,7 @@ def paid(ledger: LedgerContents) -> list[Paid]:
 
 
 def answered(ledger: LedgerContents) -> float | None:
-    """The share of threshold queries that passed; None if there were none. Public: it is in the ledger."""
+    """The proportion of threshold queries that passed; None if there were none. Public: it is in the ledger."""
     counts: dict[str, int] = {}
     for entry in ledger.entries:
         counts[entry.purpose] = counts.get(entry.purpose, 0) + entry.event.count

@@ -125,7 +125,7 @@ def spend_line(points: Sequence[tuple[int, float]], *, budget: float) -> Markup:
 
 
 def histogram(synthetic: Floats, real: Floats | None, *, ends: tuple[str, str], label: str) -> Markup:
-    """Shares of records in bins: synthetic filled, real as an outline."""
+    """Proportions of records in bins: synthetic filled, real as an outline."""
     left, right, top, bottom = 4.0, NARROW - 4.0, 16.0, 104.0
     most = max(float(synthetic.max(initial=0.0)), 0.0 if real is None else float(real.max(initial=0.0)), 1e-9)
     edges = np.linspace(left, right, len(synthetic) + 1)
@@ -148,7 +148,7 @@ def histogram(synthetic: Floats, real: Floats | None, *, ends: tuple[str, str], 
 
 
 def bars(labels: Sequence[str], synthetic: Floats, real: Floats | None, *, label: str) -> Markup:
-    """A share for each name: synthetic as a bar, real as a tick on it."""
+    """A proportion for each name: synthetic as a bar, real as a tick on it."""
     left, right, row = 106.0, NARROW - 46.0, 20.0
     most = max(float(synthetic.max(initial=0.0)), 0.0 if real is None else float(real.max(initial=0.0)), 1e-9)
     scale, parts = (right - left) / most, []

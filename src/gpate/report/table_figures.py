@@ -1,7 +1,7 @@
-"""Figures of a table: a histogram of each column, how columns hang together, and the strongest pairs.
+"""Figures of a table: a histogram of each column, associations between columns, and the strongest pairs.
 
 With real records each figure has both sides and the columns that differ most come first; without them it shows the
-synthetic side, in the order of the schema. No record is drawn by itself: all figures are shares of bins.
+synthetic side, in the order of the schema. No record is drawn by itself: all figures are proportions of bins.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     column = axis.column
     synthetic, real = axis.shares(made), None if held is None else axis.shares(held)
     distance = None if real is None else 0.5 * float(np.abs(synthetic - real).sum())
-    sides = "real and synthetic shares" if real is not None else "synthetic shares"
+    sides = "real and synthetic proportions" if real is not None else "synthetic proportions"
     label = f"{name(column.name)}: {sides} of its values."
     notes = []
     if distance is not None:
@@ -202,7 +202,7 @@ def _together(
 
 
 def _heat_label(title: str, count: int) -> str:
-    return f"Heat map, {title}: how {count} columns hang together, pair by pair."
+    return f"Heat map, {title}: associations between {count} columns, pair by pair."
 
 
 def _chosen(schema: TableSchema) -> list[int]:
@@ -215,7 +215,7 @@ def _chosen(schema: TableSchema) -> list[int]:
 
 
 def _strongest(values: Floats) -> list[tuple[int, int]]:
-    """The pairs that hang together most, no column in more than two of them."""
+    """The most associated pairs, no column in more than two of them."""
     size, used = np.triu(np.abs(values), 1), np.zeros(len(values), dtype=int)
     found: list[tuple[int, int]] = []
     for place in np.argsort(-size, axis=None, kind="stable"):

@@ -1,6 +1,6 @@
 """The part about usefulness: scores of finished evaluations, set against what real records give.
 
-Scores are computed from real records without noise. They are shown in the page that stays inside, and nowhere else.
+Scores are computed from real records without noise. They are shown in the confidential page, and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TITLES = {
     "tvd": "Total variation distance",
     "r2": "R²",
     "rmse": "RMSE",
+    "judge_accuracy": "Accuracy of the reference classifier",
+    "copy_share": "Copies",
     "mae": "MAE",
 }
 HEADLINES = ("auroc", "accuracy", "f1", "r2")
@@ -93,7 +95,7 @@ class Utility:
         coverage: scores of coverage that are low.
         strangers: records that are about something else.
         earlier: records about this release that are not the last one.
-        quick: whether it was a try-out.
+        quick: whether it was a fast, lower-quality evaluation.
     """
 
     headline: str
@@ -117,7 +119,7 @@ GROUPS = {
     "quality": ("Quality of images", "How close synthetic images come to real ones."),
     "memorisation": (
         "Memorisation",
-        "Whether synthetic records repeat real ones. A check of the machinery; the guarantee is the proof.",
+        "Whether synthetic records repeat real ones. A check; the guarantee is the proof.",
     ),
     "utility": ("Not computable", "Scores of usefulness that could not be computed, and why."),
 }
@@ -220,18 +222,16 @@ def _parts(found: Evaluation) -> dict[str, Part]:
     for group, (title, about) in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         rows = []
-        told = (s for s in scores if s.values and s.metric != "memorised" and group != "utility")  # told elsewhere
-        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in told):
+        listed_here = (s for s in scores if s.values and s.metric != "memorised" and group != "utility")
+        for metric, subject in dict.fromkeys((s.metric, s.subject) for s in listed_here):
             sides = {s.source: s for s in scores if (s.metric, s.subject) == (metric, subject)}
-            either = next(iter(sides.values()))
-            shown = (_shown(sides.get("synthetic")), _shown(sides.get("real")))
             rows.append(
                 Row(
                     metric=_title(metric),
                     subject=name(subject) or "whole",
-                    synthetic=shown[0],
-                    real=shown[1],
-                    better=_direction(either.larger_is_better),
+                    synthetic=_shown(sides.get("synthetic")),
+                    real=_shown(sides.get("real")),
+                    better=_direction(next(iter(sides.values())).larger_is_better),
                 )
             )
         gaps = _gaps(scores)
@@ -276,7 +276,7 @@ def _facts(found: Evaluation) -> list[tuple[str, str]]:
     seeds = [f"{name(key)}: {counted(len(listed_), 'seed')}" for key, listed_ in found.seeds.items()]
     facts = {
         "Real data": name(found.dataset),
-        "Judged": name(found.subject),
+        "Evaluated": name(found.subject),
         "Records": listed(sizes, most=8),
         "Protocol": name(found.protocol, most=600),
         "Repetitions": listed(seeds, most=8),

@@ -8,7 +8,9 @@ import pytest
 import scipy.linalg
 import torch
 
-from gpate.evaluation.distances import Moments, NoValue, frechet, inception_score, moments, nearest, prdc
+from gpate.errors import NotComputable
+from gpate.evaluation.feature_distances import Moments, frechet, inception_score, moments, prdc
+from gpate.evaluation.memorisation import nearest
 
 
 def normal(seed: int, n: int, d: int) -> torch.Tensor:
@@ -37,9 +39,9 @@ def test_frechet_agrees_with_a_general_matrix_root(count: int) -> None:
 
 
 def test_moments_refuse_what_has_none() -> None:
-    with pytest.raises(NoValue, match="2 records"):
+    with pytest.raises(NotComputable, match="2 records"):
         moments(torch.zeros(1, 3))
-    with pytest.raises(NoValue, match="not finite"):
+    with pytest.raises(NotComputable, match="not finite"):
         moments(torch.tensor([[0.0], [float("nan")]]))
 
 
@@ -90,7 +92,7 @@ def slow_prdc(real: np.ndarray, fake: np.ndarray, k: int) -> dict[str, float]:
 
 
 def test_prdc_agrees_with_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpate.evaluation.distances._CHUNK", 300)  # several chunks
+    monkeypatch.setattr("gpate.evaluation.feature_distances._CHUNK", 300)  # several chunks
     real, fake = normal(0, 41, 3), normal(1, 57, 3) * 0.7 + 0.4
     expected = slow_prdc(real.double().numpy(), fake.double().numpy(), 3)
     assert prdc(real, fake, k=3) == pytest.approx(expected, abs=1e-9)
@@ -104,13 +106,13 @@ def test_prdc_of_a_set_against_itself_and_of_a_constant() -> None:
     assert (found["precision"], found["recall"], found["coverage"]) == (1, 1, 1)
     stuck = prdc(real, real.mean(0, keepdim=True).expand(300, -1))
     assert stuck["recall"] == 0
-    with pytest.raises(NoValue, match="more than 5"):
+    with pytest.raises(NotComputable, match="more than 5"):
         prdc(real, real[:5])
 
 
 def test_nearest_is_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bytes too, and over several chunks of points."""
-    monkeypatch.setattr("gpate.evaluation.distances._CHUNK", 4096 * 7)
+    monkeypatch.setattr("gpate.evaluation.memorisation._CHUNK", 7)
     points = torch.randint(0, 256, (50, 12), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     queries = torch.cat([points[[49, 3]], 255 - points[:20]])
     gaps = torch.cdist(queries.double(), points.double())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +12,25 @@ import torch
 
 from gpate.datasets import dataset, load
 from gpate.errors import ReleaseCorrupt
+from gpate.evaluation import EvaluationPlan, RealRecords
 from gpate.evaluation import image_evaluation as module
-from gpate.evaluation.image_cache import Cache
-from gpate.evaluation.image_evaluation import Labelled, evaluate_images
-from gpate.evaluation.image_records import Effort
-from gpate.evaluation.inception import FEATURES, find_weights, load_inception, prepared
+from gpate.evaluation.feature_distances import FEATURES, Inception, find_weights, inception_input
+from gpate.evaluation.image_quality import Effort
 from gpate.evaluation.results import Score
 from gpate.schema import ImageSchema, Schema
 
 TRAIN, TEST = load("digits"), load("digits", "test")
 SCHEMA = Schema.load(dataset("digits").schema_path)
 assert isinstance(SCHEMA, ImageSchema)
-SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, judge="mlp", points=250, queries=300)
+SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, reference="mlp", points=250, queries=300)
 HALF = len(TRAIN.labels) // 2
+Labelled = tuple[np.ndarray, np.ndarray]
 FRESH = (TRAIN.images[HALF:], TRAIN.labels[HALF:])
 """Real records that the training set of these tests does not have: the best generator there could be."""
 
 
 SHARED: list[Path] = []
-"""The cache of all these tests: judge and ceiling are trained once for those that share records and effort."""
+"""The cache of all these tests: reference classifier and ceiling are trained once for those of the same records and effort."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,14 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     if not SHARED:
         SHARED.append(tmp_path_factory.mktemp("shared") / "cache")
     monkeypatch.setattr(module, "QUICK", SMALL)
+    monkeypatch.setattr(module, "FULL", SMALL)
     monkeypatch.setattr(module, "NAMES", ("mlp", "logistic"))
+
+
+@pytest.fixture
+def no_classifiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of quality and memorisation alone."""
+    monkeypatch.setattr(module, "NAMES", ())
 
 
 def evaluate(
@@ -46,31 +54,22 @@ def evaluate(
     train: Labelled = (TRAIN.images[:HALF], TRAIN.labels[:HALF]),
     test: Labelled = (TEST.images, TEST.labels),
     schema: ImageSchema = SCHEMA,
-    seeds: tuple[int, ...] = (0,),
+    plan: EvaluationPlan | None = None,
     cache: Path | None = None,
-    inception: Path | None = None,
-    parts: list[str] | None = None,
 ) -> tuple[dict[tuple[str, str, str], Score], list[str]]:
-    scores, notes = evaluate_images(
-        synthetic,
-        train=train,
-        test=test,
-        schema=schema,
-        generator_seeds=seeds,
-        classifier_seeds=[0],
-        quick=True,
-        device="cpu",
-        cache=cache or SHARED[0],
-        inception=inception,
-        on_part=lambda part, seconds: parts.append(part) if parts is not None else None,
-    )
+    real = RealRecords(train=train, test=test, schema=schema)
+    plan = plan or EvaluationPlan(quick=True)
+    scores, notes = module.evaluate_images(synthetic, real, plan, cache=cache or SHARED[0])
     found = {(s.source, s.metric, s.subject): s for s in scores}
     assert len(found) == len(scores)
     return found, notes
 
 
+TWO_SETS = EvaluationPlan(generator_seeds=(0, 1), classifier_seeds=(0,))
+
+
 def test_fresh_real_records_are_at_the_ceiling_and_not_memorised() -> None:
-    found, notes = evaluate(lambda seed: FRESH, seeds=(0, 1))
+    found, notes = evaluate(lambda seed: FRESH, plan=TWO_SETS)
     real, synthetic = (found[source, "accuracy", "mlp"] for source in ("real", "synthetic"))
     assert len(synthetic.values) == 2
     assert len(real.values) == 1
@@ -84,11 +83,7 @@ def test_fresh_real_records_are_at_the_ceiling_and_not_memorised() -> None:
         assert found["synthetic", metric, "mlp"].mean > 0.75
     assert 1 < found["synthetic", "inception_score", "mlp"].mean <= 10
     assert not any("MEMORISED" in note for note in notes)
-
-
-def test_the_three_accuracies_come_from_one_training() -> None:
-    found, _ = evaluate(lambda seed: FRESH)
-    for source in ("real", "synthetic"):
+    for source in ("real", "synthetic"):  # the three accuracies come from one training
         best = found[source, "legacy_best_epoch", "logistic"].mean
         assert best >= found[source, "accuracy", "logistic"].mean
         assert best >= found[source, "accuracy", "logistic, epoch by validation"].mean
@@ -106,12 +101,9 @@ def test_the_epoch_is_chosen_without_the_test_set(monkeypatch: pytest.MonkeyPatc
         for _ in range(3):
             after_epoch(Scripted())
 
-    real = module.Real(
-        lambda: records, lambda: records, classes=2, effort=SMALL, device="cpu", cache=Cache(None), weights=None
-    )
-    records = module.checked(*FRESH, schema=SCHEMA, what="test", device="cpu")
+    images = module.RealImages(RealRecords(train=FRESH, test=FRESH, schema=SCHEMA), effort=SMALL)
     monkeypatch.setattr(module, "train_classifier", script)
-    assert module.utility(records, real, "cnn", 0) == [0.5, 0.5, 0.9]
+    assert module.utility(images.train, images, "cnn", 0) == [0.5, 0.5, 0.9]
 
 
 def test_shuffled_labels_are_at_chance() -> None:
@@ -122,6 +114,7 @@ def test_shuffled_labels_are_at_chance() -> None:
     assert found["real", "accuracy", "logistic"].mean > 0.8
 
 
+@pytest.mark.usefixtures("no_classifiers")
 @pytest.mark.parametrize("share", [1.0, 0.1])
 def test_copies_of_training_records_are_flagged(share: float) -> None:
     copied = int(share * HALF)
@@ -134,6 +127,7 @@ def test_copies_of_training_records_are_flagged(share: float) -> None:
     assert any("MEMORISED" in note for note in notes)
 
 
+@pytest.mark.usefixtures("no_classifiers")
 def test_copies_that_were_changed_a_little_are_flagged_too() -> None:
     """Training records with noise of a tenth of white: no copy is left, yet nearly all have a training record nearest."""
     noise = np.random.default_rng(0).normal(0, 25, (HALF, 8, 8))
@@ -144,6 +138,7 @@ def test_copies_that_were_changed_a_little_are_flagged_too() -> None:
     assert found["synthetic", "memorised", "pixels"].values == (1,)
 
 
+@pytest.mark.usefixtures("no_classifiers")
 def test_a_collapsed_generator_has_no_verdict() -> None:
     """One image with a little noise: all have the same neighbour, and which set that is in says nothing."""
     noise = np.random.default_rng(0).normal(0, 5, (HALF, 8, 8))
@@ -153,6 +148,7 @@ def test_a_collapsed_generator_has_no_verdict() -> None:
     assert not any("MEMORISED" in note for note in notes)
 
 
+@pytest.mark.usefixtures("no_classifiers")
 def test_blur_is_no_memorisation() -> None:
     """Means of three fresh records of a class are nearer to everything, training and test records alike."""
     images = np.concatenate(
@@ -212,7 +208,7 @@ def test_bad_synthetic_sets_give_reasons_and_the_ceiling_stands(
 
 
 def test_one_bad_draw_of_two_leaves_the_other() -> None:
-    found, notes = evaluate(lambda seed: FRESH if seed else (FRESH[0][:0], FRESH[1][:0]), seeds=(0, 1))
+    found, notes = evaluate(lambda seed: FRESH if seed else (FRESH[0][:0], FRESH[1][:0]), plan=TWO_SETS)
     assert len(found["synthetic", "accuracy", "logistic"].values) == 1
     assert any("seed 0 gave nothing" in note for note in notes)
 
@@ -243,7 +239,8 @@ def test_a_single_class_has_quality_and_no_accuracy(classes: tuple[str, ...]) ->
     assert found["synthetic", "memorised", "pixels"].values == (0,)
 
 
-def test_colour_images_and_global_randomness() -> None:
+def test_colour_images_and_global_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK", replace(SMALL, seen=300))
     rng = np.random.default_rng(0)
     draw = (rng.integers(0, 256, (60, 16, 12, 3), dtype=np.uint8), np.arange(60) % 3)
     schema = ImageSchema(height=16, width=12, channels=3, classes=("a", "b", "c"))
@@ -257,23 +254,17 @@ def test_colour_images_and_global_randomness() -> None:
 _NEEDS_FRESH = ("nn_distance_ratio", "copy_share", "nearer_to_train", "memorised")
 
 
-def test_the_cache_is_found_again_and_only_for_the_same_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, _ = evaluate(lambda seed: FRESH, cache=tmp_path / "cache")
+def test_the_cache_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK", replace(SMALL, seen=600))
+    some = {"train": (TRAIN.images[:200], TRAIN.labels[:200]), "test": (TEST.images[:100], TEST.labels[:100])}
+    first, _ = evaluate(lambda seed: (FRESH[0][:200], FRESH[1][:200]), cache=tmp_path, **some)
     trained = []
     genuine = module.train_classifier
     monkeypatch.setattr(module, "train_classifier", lambda *a, **k: trained.append(k["name"]) or genuine(*a, **k))
-    monkeypatch.setattr("gpate.evaluation.image_quality.train_classifier", None)  # the judge is not trained again
-    second, _ = evaluate(lambda seed: FRESH, cache=tmp_path / "cache")
+    monkeypatch.setattr("gpate.evaluation.image_quality.train_classifier", None)  # the reference is not trained again
+    second, _ = evaluate(lambda seed: (FRESH[0][:200], FRESH[1][:200]), cache=tmp_path, **some)
     assert trained == ["mlp", "logistic"]  # on the synthetic set only
     assert {key: score.values for key, score in first.items()} == {key: score.values for key, score in second.items()}
-    assert oct((tmp_path / "cache").stat().st_mode)[-3:] == "700"
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "cache").rglob("*"))
-    other = Cache(tmp_path / "cache", TRAIN.images[:50]).numbers({"a": 1}, lambda: [1.0])
-    assert Cache(tmp_path / "cache", TRAIN.images[:50]).numbers({"a": 1}, lambda: [2.0]) == other == [1.0]
-    assert Cache(tmp_path / "cache", TRAIN.images[1:51]).numbers({"a": 1}, lambda: [2.0]) == [2.0]
-    assert Cache(tmp_path / "cache", TRAIN.images[:50]).numbers({"a": 2}, lambda: [2.0]) == [2.0]
 
 
 class Shrunk(torch.nn.Module):
@@ -286,23 +277,23 @@ class Shrunk(torch.nn.Module):
 def test_inception_weights_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "weights.pt"
     torch.jit.script(Shrunk()).save(str(path))
-    network = load_inception(path, device="cpu")
+    network = Inception.load(path, device="cpu")
     assert network.name.startswith("inception ")  # not the known weights: not their name
-    found, _ = evaluate(lambda seed: FRESH, inception=path)
+    found, _ = evaluate(lambda seed: FRESH, plan=EvaluationPlan(quick=True, inception=path))
     assert "quick mode leaves Inception out" in str(found["synthetic", "fid", "inception"].reason)
-    monkeypatch.setattr(module, "QUICK", Effort(train=300, seen=300, judge="mlp", points=250, queries=300))
+    monkeypatch.setattr(module, "QUICK", Effort(train=300, seen=300, reference="mlp", points=250, queries=300))
     monkeypatch.setattr(module, "NAMES", ())
     monkeypatch.setattr("gpate.evaluation.image_quality.INCEPTION_IMAGES", {"cpu": 40})
-    found, _ = evaluate(lambda seed: FRESH, inception=path)
+    found, _ = evaluate(lambda seed: FRESH, plan=EvaluationPlan(quick=True, inception=path))
     subject = f"{network.name}, at most 40 images"
     assert found["synthetic", "fid", subject].mean < 1
     (tmp_path / "torn.pt").write_bytes(b"no")
-    found, _ = evaluate(lambda seed: FRESH, inception=tmp_path / "torn.pt")
+    found, _ = evaluate(lambda seed: FRESH, plan=EvaluationPlan(quick=True, inception=tmp_path / "torn.pt"))
     assert "cannot be read" in str(found["synthetic", "fid", "inception"].reason)
 
 
 def test_inceptions_input() -> None:
-    x = prepared(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
+    x = inception_input(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
     assert x.shape == (1, 3, 299, 299)
     assert (x.min().item(), x.max().item()) == pytest.approx((-1, 127 / 128), abs=1e-6)
     assert torch.equal(x[:, 0], x[:, 2])
@@ -313,7 +304,7 @@ def test_inceptions_input() -> None:
 def test_the_extras_weights_are_the_known_ones() -> None:
     path = find_weights()
     assert path is not None
-    network = load_inception(path, device="cpu")
+    network = Inception.load(path, device="cpu")
     assert network.name == "inception"
     features = network.features(TEST.images[:2])
     assert features.shape == (2, FEATURES)
