@@ -21,14 +21,13 @@ from tests.fuzz.harness import Target, run
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.fuzz.private_targets import NO_TARGET, PUBLIC
 from tests.fuzz.targets import TARGETS
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import LIMIT, ROOT
 
 
 def test_a_few_hundred_cases_of_every_target() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "all", "--cases", "150", "--seed", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(TARGETS)
     assert done.stdout.count("150 cases") == len(TARGETS)
