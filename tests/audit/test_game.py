@@ -79,7 +79,7 @@ def test_worst_cases_move_all_that_is_released_by_nearly_what_is_charged(game: R
 
 
 def test_a_sound_embedding_is_not_accused_and_the_game_is_not_idle() -> None:
-    audit = played(embedding(), 12)  # the means are 4 apart, with a standard error of 0.8
+    audit = played(embedding(), 20)  # the means are 4 apart, with a standard error of 0.6
     assert audit.gaussian
     assert not audit.caught
     assert audit.with_.mean() > audit.without.mean()

@@ -19,7 +19,7 @@ def run(*arguments: str) -> int:
 
 
 def test_a_sound_recipe_is_not_refuted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "audit --epsilon 10 --models 10 --confidence 0.999 --workers 1 --set first.frequencies=20 --out"
+    asked = "audit --epsilon 10 --models 20 --confidence 0.999 --workers 1 --set first.frequencies=20 --out"
     assert run(*asked.split(), str(tmp_path / "audit")) == 0
     shown = capsys.readouterr().out
     assert "not refuted" in shown
