@@ -1,8 +1,12 @@
-"""The command, as tests call it."""
+"""The command, as tests call it: in this process, or in one of its own."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from gpate.cli import main
+from tests.processes import Child, start
 
 
 def gpate(*arguments: object) -> int:
@@ -12,3 +16,8 @@ def gpate(*arguments: object) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     return 0
+
+
+def begun(*arguments: object, folder: Path, **options: Any) -> Child:
+    """The command in a process of its own, working in a folder; see `tests.processes.start` for the options."""
+    return start(main, list(map(str, arguments)), cwd=folder, **options)

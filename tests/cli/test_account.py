@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpate.accounting import Budget, GNMax, Header, Laplace, Ledger
+from tests.command import gpate
 
 
-def gpate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gpate", *arguments], capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def answer_of(capsys: pytest.CaptureFixture[str]) -> Callable[[str], Any]:
+    """What a command line answers with --json."""
+
+    def answer(line: str) -> Any:
+        assert gpate(*line.split(), "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    return answer
 
 
-def test_gaussian_reference_point() -> None:
-    run = gpate(
-        "account", "gaussian", "--noise-multiplier", "707.1068", "--count", "20000", "--delta", "1e-5", "--json"
-    )
-    assert run.returncode == 0
-    answer = json.loads(run.stdout)
+def test_gaussian_reference_point(answer_of: Callable[[str], Any]) -> None:
+    answer = answer_of("account gaussian --noise-multiplier 707.1068 --count 20000 --delta 1e-5")
     assert answer["epsilon"] == pytest.approx(0.7255218, abs=1e-6)
     assert answer["accountant"] == "gaussian"
 
@@ -29,68 +33,53 @@ def test_gaussian_reference_point() -> None:
 GNMAX = "account gnmax --teachers 4000 --threshold-sigma 3000 --vote-sigma 1000 --queries 35550 --answered 0.53"
 
 
-def test_gnmax_shows_every_bound_side_by_side() -> None:
-    run = gpate(*GNMAX.split(), "--delta", "1e-5", "--json")
-    bounds = json.loads(run.stdout)["bounds"]
+def test_gnmax_shows_every_bound_side_by_side(answer_of: Callable[[str], Any]) -> None:
+    bounds = answer_of(f"{GNMAX} --delta 1e-5")["bounds"]
     assert set(bounds) == {"gaussian", "pld", "rdp", "rdp-paper"}
     assert bounds["rdp-paper"] == pytest.approx(1.0, abs=1e-3)  # the paper's epsilon = 1
     assert bounds["gaussian"] == pytest.approx(0.74158, abs=1e-5)
     assert bounds["gaussian"] <= bounds["pld"] <= bounds["rdp"] <= bounds["rdp-paper"]
 
 
-def test_a_supposed_agreement_gives_a_data_dependent_row() -> None:
+def test_a_supposed_agreement_gives_a_data_dependent_row(answer_of: Callable[[str], Any]) -> None:
     plan = "account gnmax --teachers 2000 --threshold-sigma 600 --vote-sigma 100 --queries 1000"
-    bounds = json.loads(gpate(*plan.split(), "--agreement", "0.9", "--json").stdout)["bounds"]
+    bounds = answer_of(f"{plan} --agreement 0.9")["bounds"]
     assert bounds["data-dependent-if"] < bounds["rdp"]
 
 
-def test_dp_sgd_steps_go_through_pld() -> None:
-    run = gpate(
-        *[
-            "account",
-            "gaussian",
-            "--noise-multiplier",
-            "1.1",
-            "--sampling-probability",
-            "0.01",
-            "--count",
-            "1000",
-            "--json",
-        ]
-    )
-    answer = json.loads(run.stdout)
+def test_dp_sgd_steps_go_through_pld(answer_of: Callable[[str], Any]) -> None:
+    answer = answer_of("account gaussian --noise-multiplier 1.1 --sampling-probability 0.01 --count 1000")
     assert answer["accountant"] == "pld"
     assert 1.0 < answer["epsilon"] < 2.0
 
 
-def test_calibration_is_the_inverse() -> None:
-    run = gpate(*["account", "calibrate", "--epsilon", "1", "--thresholds", "35550", "--votes", "18842", "--json"])
-    sigma = json.loads(run.stdout)["sigma"]
+def test_calibration_is_the_inverse(answer_of: Callable[[str], Any]) -> None:
+    sigma = answer_of("account calibrate --epsilon 1 --thresholds 35550 --votes 18842")["sigma"]
     assert sigma["NoisyMaxThreshold"] == pytest.approx(3 * sigma["GNMax"])
-    back = gpate(
-        *f"account gnmax --teachers 4000 --threshold-sigma {sigma['NoisyMaxThreshold']} --vote-sigma {sigma['GNMax']}".split(),
-        *["--queries", "35550", "--answered", "0.53", "--json"],
-    )
-    assert json.loads(back.stdout)["epsilon"] == pytest.approx(1.0, abs=1e-6)
+    noise = f"--threshold-sigma {sigma['NoisyMaxThreshold']} --vote-sigma {sigma['GNMax']}"
+    back = answer_of(f"account gnmax --teachers 4000 {noise} --queries 35550 --answered 0.53")
+    assert back["epsilon"] == pytest.approx(1.0, abs=1e-6)
 
 
-def test_a_ledger_is_checked_and_added_up(tmp_path: Path) -> None:
+def test_a_ledger_is_checked_and_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ledger.jsonl"
     header = Header(budget=Budget(epsilon=1.0, delta=1e-5, pure=0.01), noise="exact")
     with Ledger.create(path, header) as ledger:
         ledger.append(Laplace(scale=100.0, grid=1.0), purpose="class counts")
         ledger.append(GNMax(sigma=1000.0, bins=10, count=500, grid=2.0**-21), purpose="vote")
         ledger.seal()
-    answer = json.loads(gpate("account", "ledger", str(path), "--json").stdout)
+    assert gpate("account", "ledger", path, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
     assert answer["events"] == {"Laplace": 1, "GNMax": 500}
     assert 0 < answer["epsilon_spent"] < 1
     assert answer["sealed"] is True
-    assert "hash chain is intact" in gpate("account", "ledger", str(path)).stdout
+    assert gpate("account", "ledger", path) == 0
+    assert "hash chain is intact" in capsys.readouterr().out
     path.write_text(path.read_text().replace("500", "400"))
-    run = gpate("account", "ledger", str(path))
-    assert run.returncode == 2
-    assert "LedgerCorrupt" in run.stderr
-    assert "Fix" in run.stderr
+    assert gpate("account", "ledger", path) == 2
+    said = capsys.readouterr().err
+    assert "LedgerCorrupt" in said
+    assert "Fix" in said
 
 
 @pytest.mark.parametrize(
@@ -108,8 +97,8 @@ def test_a_ledger_is_checked_and_added_up(tmp_path: Path) -> None:
         ("account calibrate --epsilon 1", "at least one event"),
     ],
 )
-def test_bad_input_exits_2_with_the_value(arguments: str, said: str) -> None:
-    run = gpate(*arguments.split())
-    assert run.returncode == 2
-    assert said in run.stderr
-    assert "Traceback" not in run.stderr
+def test_bad_input_exits_2_with_the_value(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate(*arguments.split()) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,9 +17,11 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
+from gpate.cli import main
 from gpate.run.folder import RunFolder
-from tests.command import gpate
+from tests.command import begun, gpate
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
+from tests.processes import LIMIT, run
 
 CANARIES = ("7351.629", "zebra")
 """Values of one private record; no command may ever print them."""
@@ -87,7 +89,7 @@ def test_as_a_command_from_file_to_samples(sources: Path, tmp_path: Path) -> Non
 
     def shell(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "gpate", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
         assert withheld(done.stdout, done.stderr)
         return done
@@ -220,17 +222,14 @@ def test_ctrl_c_stops_after_the_iteration_and_resume_finishes(
     """Started with a relative path, and resumed from another folder."""
     most = 60
     settings = options(iterations=most, vote_sigma=2000, threshold_sigma=3000)
-    command = [sys.executable, "-m", "gpate", "fit", "table.csv", "--schema", "table.yaml", "--json", *settings]
     run = tmp_path / "run"
-    with subprocess.Popen(
-        [*command, "--out", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=sources
-    ) as child:
+    fit = ("fit", "table.csv", "--schema", "table.yaml", "--json", *settings, "--out", run)
+    with begun(*fit, folder=sources) as child:
         assert child.stderr is not None
-        assert child.stdout is not None
         first = child.stderr.readline()
-        os.kill(child.pid, signal.SIGINT)
-        err, out = child.stderr.read(), child.stdout.read()
-        assert child.wait(60) == 130, err
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate()
+        assert child.returncode == 130, err
     assert json.loads(first)["iteration"] == 1
     assert out == ""
     assert f"gpate fit --resume {run}" in err
@@ -256,14 +255,14 @@ def test_ctrl_c_stops_after_the_iteration_and_resume_finishes(
     assert withheld(first, err, out, *told)
 
 
-def full_disk(limit: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+def with_room(limit: int, arguments: list[str]) -> None:
     """The command, in a process that may write no more than this many bytes to a file: a full disk, in miniature."""
-    code = (
-        "import resource, sys\nfrom gpate.cli import main\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))\nmain(sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    main(arguments)
+
+
+def full_disk(limit: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run(with_room, limit, list(map(str, arguments)))
 
 
 def test_a_full_disk_is_named_and_the_run_can_go_on(

@@ -13,6 +13,7 @@ import pytest
 
 from gpate.boundary import FastNoise
 from tests.command import gpate
+from tests.processes import LIMIT
 from tests.releases import IMAGES, make_release
 
 
@@ -146,6 +147,6 @@ def test_memory_does_not_grow_with_the_number_of_records(releases: Path, tmp_pat
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "few = take(140_000)\nmany = take(400_000)\nprint(few, many)\nassert many < few + 40_000, (few, many)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert run.returncode == 0, run.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(tmp_path / "a.parquet", columns=["age"])) == 400_000

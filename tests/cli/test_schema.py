@@ -16,6 +16,7 @@ from gpate.release import verify
 from gpate.schema import Cost, Schema, TableSchema
 from gpate.schema.codec import TableCodec
 from tests.command import gpate
+from tests.processes import LIMIT
 
 SECRET = "Sekret"
 
@@ -216,7 +217,7 @@ def test_the_command_itself(tmp_path: Path) -> None:
         [sys.executable, "-m", "gpate", "schema", "check", str(tmp_path / "none.yaml")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
     )
     assert run.returncode == 2
     assert "gpate schema init" in run.stderr

@@ -6,42 +6,31 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.distributed import rank
+from tests.processes import LIMIT, ROOT, Child, start
+
+_LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def torchrun(size: int, *command: str, restarts: int = 0, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """`torchrun --nproc-per-node size` of a command, to its end."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-    arguments = [sys.executable, *launcher, "--max-restarts", str(restarts), *command]
+def torchrun(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`torchrun --nproc-per-node size` of `tests.distributed.rank`, to its end."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size), "--max-restarts", "0"]
+    command = [sys.executable, *launcher, "-m", "tests.distributed.rank", *arguments]
+    environment = {**os.environ, **_LOOPBACK, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
-        arguments, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
     )
 
 
-def ranks(size: int, *command: str, **extra: str) -> list[subprocess.Popen[str]]:
+def ranks(size: int, *arguments: str, **environment: str) -> list[Child]:
     """The same processes without torchrun, which would end the others when one ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     started = []
-    for rank in range(size):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-        own = {**environment(), **{name: str(value) for name, value in place.items()}, **extra}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, *command],
-                env={**own, "MASTER_ADDR": "127.0.0.1"},
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+    for number in range(size):
+        place = {name: str(value) for name, value in {**world, "RANK": number, "LOCAL_RANK": number}.items()}
+        started.append(start(rank.main, *arguments, env={**_LOOPBACK, **place, **environment}, server=number))
     return started
-
-
-def environment() -> dict[str, str]:
-    """Of a rank: one thread, this source tree, the loop-back device."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), "GLOO_SOCKET_IFNAME": "lo"}

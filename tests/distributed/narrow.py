@@ -1,4 +1,4 @@
-"""A run in little memory: `python -m tests.distributed.narrow FILE OUT whole|walked MEGABYTES`.
+"""A run in little memory, in a process of its own.
 
 The limit is set after the imports, on top of what they took: it is on the records, not on torch. `whole` reads the file into
 memory first, as the control that dies.
@@ -7,7 +7,6 @@ memory first, as the control that dies.
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +30,15 @@ def fit(data: object, labels: object, out: Path) -> None:
     model.fit(data, labels, schema=IMAGES, out=out)
 
 
-if __name__ == "__main__":
-    path, out, how, room = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def main(file: str, out: str, how: str, room: int) -> None:
     method.new_key = lambda: bytes(32)
     walk.HOLD = 1 << 20
-    pictures = np.random.default_rng(0).integers(0, 256, (3000, 8, 8), dtype=np.uint8)
-    fit(pictures, np.arange(3000) % 2, out.with_name(f"warm-{how}"))  # so that torch has its threads and pools
+    if how == "walked":
+        pictures = np.random.default_rng(0).integers(0, 256, (3000, 8, 8), dtype=np.uint8)
+        fit(pictures, np.arange(3000) % 2, Path(f"{out}-warm"))  # so that torch has its threads and pools
     limit = data_now() + room * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if how == "whole":
-        np.load(path)["images"]
+        np.load(file)["images"]
     else:
-        fit(str(path), None, out)
+        fit(file, None, Path(out))

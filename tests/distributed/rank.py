@@ -1,6 +1,6 @@
 """One rank of a test: `python -m tests.distributed.rank METHOD OUT WHAT [FILE]`, alone or one of several. WHAT: see the tests.
 
-Prints a line after each iteration, so that a test can end a rank in the middle. DEVICE is the card or the CPU, which is its default.
+Prints a line after each iteration, so that a test can stop a rank in the middle. The variable DEVICE names the GPU or the CPU, its default.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gpate.boundary import ranks as boundary
 from gpate.boundary.values import opened
 from gpate.errors import GpateError
 from tests.methods.small import IMAGES, TABLE, images, table
+from tests.processes import LIMIT
 
-DEVICE = os.environ.get("DEVICE", "cpu")
 VOTES = {
     "teachers": 11,
     "samples": 3,
@@ -53,6 +53,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+def go_on(out: Path) -> Path:
+    """The file for which `wait` waits after its third iteration."""
+    return out.with_suffix(".go-on")
+
+
 def run(kind: str, out: Path, what: str, file: str | None = None) -> None:
     if what == "version" and os.environ["RANK"] == "1":
         boundary.__version__ = "0.0.1"
@@ -78,13 +83,15 @@ def _told(add_up: Callable[[Sensitive[torch.Tensor]], Sensitive[torch.Tensor]]) 
 def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None:
     seed = 5 + (what == "differ") * ranks.rank
     if what == "slow" and ranks.rank == 1:
-        time.sleep(60.0)
+        time.sleep(LIMIT)
 
     def show(progress: Any) -> None:
         if what == "full":  # no file may grow from here on: what a full disk does
             resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
         sys.stdout.write(f"{progress.iteration}\n")
         sys.stdout.flush()
+        while what == "wait" and progress.iteration == 3 and not go_on(out).exists():
+            time.sleep(0.01)
 
     data: tuple[Any, ...] = (
         (file.format(rank=ranks.rank),)
@@ -96,14 +103,20 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
     if what == "resume":
         method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
     else:
-        model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device=DEVICE, **SETTINGS[kind])
+        model = method.GPATE(
+            epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device=os.environ.get("DEVICE", "cpu"), **SETTINGS[kind]
+        )
         schema = TABLE if kind in ("table", "merf") else IMAGES
         model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", on_progress=show)
 
 
-if __name__ == "__main__":
+def main(kind: str, out: str, *what: str) -> None:
     method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
     try:
-        run(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+        run(kind, Path(out), *what)
     except GpateError as problem:
         sys.exit(f"{type(problem).__name__}: {problem}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

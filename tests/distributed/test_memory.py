@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.distributed.launch import ROOT, environment
+from tests.distributed import narrow
+from tests.processes import run
 
 _ROOM = 28
 """Megabytes beside what the program had before it began. A piece takes 16 of them; allocators differ from run to run."""
@@ -24,15 +23,11 @@ def test_a_file_larger_than_the_memory_is_walked_through(tmp_path: Path, compres
     (np.savez_compressed if compressed else np.savez)(path, images=pictures, labels=labels)
     assert path.stat().st_size > 4 * _ROOM * 10**6 * 0.95
 
-    def run(how: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tests.distributed.narrow", str(path), str(tmp_path / how), how, str(_ROOM)]
-        return subprocess.run(
-            command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
-        )
-
-    walked = run("walked")
+    walked = run(narrow.main, str(path), str(tmp_path / "walked"), "walked", _ROOM)
     assert walked.returncode == 0, walked.stderr[-2000:]
     assert (tmp_path / "walked" / "release" / "certificate.json").exists()
-    control = run("whole")  # the limit is one: what loads the file whole dies of it
+    control = run(
+        narrow.main, str(path), str(tmp_path / "whole"), "whole", _ROOM
+    )  # the limit is one: what loads the file whole dies of it
     assert control.returncode != 0
     assert "MemoryError" in control.stderr

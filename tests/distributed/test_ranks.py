@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +19,10 @@ from gpate.errors import InvalidValue
 from gpate.release import verify
 from gpate.run.folder import RunFolder
 from tests.distributed import rank
-from tests.distributed.launch import ROOT, ranks, torchrun
+from tests.distributed.launch import ranks, torchrun
 from tests.methods.small import images
+from tests.processes import ROOT, Child
 from tests.records.test_pieces import written
-
-RANK = ("-m", "tests.distributed.rank")
 
 
 def weights(run: Path) -> bytes:
@@ -42,119 +39,141 @@ def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpate.synthesizer.new_key", lambda: bytes(32))
 
 
-def fitted(kind: str, run: Path, size: int, *file: str) -> Path:
+def fitted(kind: str, run: Path, size: int, what: str = "fit", *file: str) -> Path:
     """A finished run; alone it is made here, which saves a process."""
     if size == 1:
-        rank.run(kind, run, "fit", *file)
+        rank.run(kind, run, what, *file)
         return run
-    for process in ranks(size, *RANK, kind, str(run), "fit", *file):
-        code, said = ended(process, 90.0)
+    for process in ranks(size, kind, str(run), what, *file):
+        code, said = ended(process)
         assert code == 0, said[-2000:]
     return run
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 30.0) -> tuple[int, str]:
-    _, said = process.communicate(timeout=seconds)
-    return process.returncode, said
+def ended(process: Child) -> tuple[int, str]:
+    with process:
+        _, said = process.communicate()
+        return process.wait(), said
+
+
+def same(run: Path, whole: Path) -> None:
+    """To the last bit, for the same price, and as good a release."""
+    assert weights(run) == weights(whole)
+    assert paid(run) == paid(whole)
+    failed = [{check.name for check in verify(each / "release").checks if not check.passed} for each in (run, whole)]
+    assert failed[0] == failed[1]
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run of a single rank with all records in memory, made once for each kind."""
+    folder = tmp_path_factory.mktemp("wholes")
+
+    def whole(kind: str) -> Path:
+        return folder / kind if (folder / kind).exists() else fitted(kind, folder / kind, 1)
+
+    return whole
+
+
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"),
+    ("kind", "size"),
     [
-        ("votes", (1, 2)),
-        ("embedding", (1, 2)),
-        pytest.param("votes", (1, 4), marks=pytest.mark.slow),
-        pytest.param("table", (1, 3), marks=pytest.mark.slow),
-        pytest.param("merf", (1, 2), marks=pytest.mark.slow),
-        pytest.param("rounds", (1, 2), marks=pytest.mark.slow),
-        pytest.param("refined", (1, 2), marks=pytest.mark.slow),
+        ("votes", 2),
+        ("embedding", 2),
+        pytest.param("votes", 4, marks=SLOW),
+        pytest.param("table", 3, marks=SLOW),
+        pytest.param("merf", 2, marks=SLOW),
+        pytest.param("rounds", 2, marks=SLOW),
+        pytest.param("refined", 2, marks=SLOW),
     ],
 )
-def test_the_number_of_ranks_changes_no_bit(kind: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
-    runs = [fitted(kind, tmp_path / str(size), size) for size in sizes]
-    assert len({weights(run) for run in runs}) == 1
-    assert len({paid(run) for run in runs}) == 1
-    assert {check.name for check in verify(runs[1] / "release").checks if not check.passed} == {
-        check.name for check in verify(runs[0] / "release").checks if not check.passed
-    }
-    assert not list((runs[-1] / "private").rglob("checkpoint*"))
+def test_the_number_of_ranks_changes_no_bit(
+    kind: str, size: int, wholes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = fitted(kind, tmp_path / "run", size)
+    same(run, wholes(kind))
+    assert not list((run / "private").rglob("checkpoint*"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "format_", "sizes"),
+    ("kind", "format_", "size"),
     [
-        ("votes", "stored", (1, 2)),
-        ("embedding", "compressed", (1, 2)),
-        pytest.param("votes", "folder", (1, 4), marks=pytest.mark.slow),
-        pytest.param("embedding", "stored", (2, 4), marks=pytest.mark.slow),
-        pytest.param("table", "csv", (1, 2), marks=pytest.mark.slow),
-        pytest.param("merf", "parquet", (1, 3), marks=pytest.mark.slow),
-        pytest.param("merf", "csv", (1, 2), marks=pytest.mark.slow),
+        ("votes", "stored", 2),
+        ("embedding", "compressed", 2),
+        pytest.param("votes", "folder", 4, marks=SLOW),
+        pytest.param("embedding", "stored", 4, marks=SLOW),
+        pytest.param("table", "csv", 2, marks=SLOW),
+        pytest.param("merf", "parquet", 3, marks=SLOW),
+        pytest.param("merf", "csv", 2, marks=SLOW),
     ],
 )
 def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
-    kind: str, format_: str, sizes: tuple[int, ...], tmp_path: Path
+    kind: str, format_: str, size: int, wholes: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path, _ = written(format_, tmp_path, 200 if kind == "votes" else 2500)
-    runs = [fitted(kind, tmp_path / str(size), size, str(path)) for size in sizes]
-    if sizes[0] == 1:  # what is in memory, and what is walked through again each time
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gpate.records.sharded.HOLD", 0)
-            runs.append(fitted(kind, tmp_path / "walked", 1, str(path)))
-    assert len({weights(run) for run in runs}) == 1
-    assert len({paid(run) for run in runs}) == 1
+    in_order = format_ in ("stored", "compressed")  # that of the records in memory
+    whole = wholes(kind) if in_order else fitted(kind, tmp_path / "whole", 1, "fit", str(path))
+    same(fitted(kind, tmp_path / "run", size, "fit", str(path)), whole)
+    with pytest.MonkeyPatch.context() as patch:  # what is not held is read again each time
+        patch.setattr("gpate.records.sharded.HOLD", 0)
+        same(fitted(kind, tmp_path / "walked", 1, "fit", str(path)), whole)
 
 
-def test_sites_with_records_of_their_own_release_what_one_rank_with_all_of_them_does(tmp_path: Path) -> None:
+def test_sites_with_records_of_their_own_release_what_one_rank_with_all_of_them_does(
+    wholes: Callable[[str], Path], tmp_path: Path
+) -> None:
     pixels, labels = images(2500)
-    places = {"whole": slice(None), "0": slice(0, 900), "1": slice(900, None)}  # not at a whole chunk
-    for name, rows in places.items():
+    for name, rows in {"0": slice(0, 900), "1": slice(900, None)}.items():  # not at a whole chunk
         np.savez(tmp_path / f"{name}.npz", images=pixels[rows], labels=labels[rows])
-    whole = fitted("embedding", tmp_path / "one", 1, str(tmp_path / "whole.npz"))
-    run = tmp_path / "two"
-    for process in ranks(2, *RANK, "embedding", str(run), "sites", str(tmp_path / "{rank}.npz")):
-        code, said = ended(process, 90.0)
-        assert code == 0, said[-2000:]
-    assert weights(run) == weights(whole)
-    assert paid(run) == paid(whole)
+    same(fitted("embedding", tmp_path / "run", 2, "sites", str(tmp_path / "{rank}.npz")), wholes("embedding"))
 
 
 @pytest.mark.slow
-def test_sites_vote_by_teachers_of_their_own_and_go_on_after_a_stop(tmp_path: Path) -> None:
+def test_sites_vote_by_teachers_of_their_own_and_go_on_after_a_stop(
+    wholes: Callable[[str], Path], tmp_path: Path
+) -> None:
     pixels, labels = images(200)
     for name, rows in {"0": slice(0, 120), "1": slice(120, None)}.items():
         np.savez(tmp_path / f"{name}.npz", images=pixels[rows], labels=labels[rows])
     data, run = str(tmp_path / "{rank}.npz"), str(tmp_path / "run")
-    started = ranks(2, *RANK, "votes", run, "sites", data)
+    started = ranks(2, "votes", run, "sites", data)
     assert started[0].stdout is not None
     for _ in range(3):
         assert started[0].stdout.readline()
-    os.kill(started[1].pid, signal.SIGKILL)
+    started[1].kill()
     assert [ended(process)[0] for process in started] == [1, -signal.SIGKILL]
-    done = torchrun(2, *RANK, "votes", run, "resume", data)
+    done = torchrun(2, "votes", run, "resume", data)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert paid(tmp_path / "run") == paid(fitted("votes", tmp_path / "whole", 1))
+    assert paid(tmp_path / "run") == paid(wholes("votes"))
 
 
-def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_path: Path) -> None:
-    whole = fitted("votes", tmp_path / "whole", 1)
-    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit")
-    assert started[0].stdout is not None
-    for _ in range(3):
-        assert started[0].stdout.readline()
-    os.kill(started[1].pid, signal.SIGKILL)
-    began = time.monotonic()
-    code, said = ended(started[0])
-    started[1].communicate()
+@pytest.mark.parametrize("launcher", ["variables", pytest.param("torchrun", marks=SLOW)])
+def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(
+    launcher: str, wholes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    first, second = ranks(2, "votes", str(tmp_path / "run"), "wait")
+    assert first.stdout is not None
+    assert [first.stdout.readline() for _ in range(3)] == ["1\n", "2\n", "3\n"]
+    second.kill()
+    assert ended(second)[0] == -signal.SIGKILL
+    rank.go_on(tmp_path / "run").touch()
+    code, said = ended(first)
     assert code == 1
     assert re.search("RankLost: Rank 0 of 2 could not .* Fix", said)
-    assert time.monotonic() - began < 15.0
-    done = torchrun(2, *RANK, "votes", str(tmp_path / "run"), "resume")
-    assert done.returncode == 0, done.stderr[-2000:]
+    if launcher == "torchrun":
+        done = torchrun(2, "votes", str(tmp_path / "run"), "resume")
+        assert done.returncode == 0, done.stderr[-2000:]
+    else:
+        fitted("votes", tmp_path / "run", 2, "resume")
     numbers = [answer.number for answer in RunFolder(tmp_path / "run").answers()]
     assert numbers == list(range(len(numbers)))  # each was asked for once
     assert len(numbers) >= 3
-    assert abs(paid(tmp_path / "run") - paid(whole)) <= 2  # at most one iteration's two lines were paid for and lost
+    assert (
+        abs(paid(tmp_path / "run") - paid(wholes("votes"))) <= 2
+    )  # at most one iteration's two lines were paid for and lost
 
 
 @pytest.mark.parametrize(
@@ -166,7 +185,7 @@ def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(tmp_
     ],
 )
 def test_ranks_that_differ_say_so_and_spend_nothing(what: str, named: str, tmp_path: Path) -> None:
-    for process in ranks(2, *RANK, "embedding", str(tmp_path / "run"), what):
+    for process in ranks(2, "embedding", str(tmp_path / "run"), what):
         code, said = ended(process)
         assert code == 1
         assert f"RanksDisagree: Ranks differ in their {named}: 1 not as rank 0." in said
@@ -179,7 +198,7 @@ def test_ranks_with_different_files_say_so_though_each_reads_its_part(tmp_path: 
         pictures, labels = images(2500)
         pictures[7, 0, 0] += number
         np.savez(tmp_path / f"{number}.npz", images=pictures, labels=labels)
-    for process in ranks(2, *RANK, "embedding", str(tmp_path / "run"), "fit", str(tmp_path / "{rank}.npz")):
+    for process in ranks(2, "embedding", str(tmp_path / "run"), "fit", str(tmp_path / "{rank}.npz")):
         code, said = ended(process)
         assert code == 1
         assert "RanksDisagree: Ranks differ in their records: 1 not as rank 0." in said
@@ -187,8 +206,8 @@ def test_ranks_with_different_files_say_so_though_each_reads_its_part(tmp_path: 
 
 
 def test_a_full_disk_of_rank_0_is_told_to_all(tmp_path: Path) -> None:
-    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "full")
-    codes, said = zip(*(ended(process, 150.0) for process in started), strict=True)
+    started = ranks(2, "votes", str(tmp_path / "run"), "full")
+    codes, said = zip(*(ended(process) for process in started), strict=True)
     assert codes == (1, 1)
     assert re.search(r"(RunFolderError|LedgerWriteFailed): .*could not be written.* Fix", said[0])
     assert re.search(r"OtherRankStopped: Rank 0 stopped\. (RunFolderError|LedgerWriteFailed): .* Fix", said[1])
@@ -197,10 +216,9 @@ def test_a_full_disk_of_rank_0_is_told_to_all(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_slow_rank_is_named_as_such(tmp_path: Path) -> None:
-    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "slow", GPATE_RANK_SECONDS="5")
-    code, said = ended(started[0], 60.0)
-    started[1].kill()
-    started[1].communicate()
+    first, second = ranks(2, "votes", str(tmp_path / "run"), "slow", GPATE_RANK_SECONDS="5")
+    with second:
+        code, said = ended(first)
     assert code == 1
     assert re.search("RankSlow: Rank 0 of 2 could not .* did not answer within 5 seconds.*GPATE_RANK_SECONDS", said)
     assert not (tmp_path / "run").exists()
@@ -216,20 +234,15 @@ def test_messages_on_cards_go_by_nccl_where_each_rank_has_its_own(cards: int, si
 
 @pytest.mark.slow
 def test_a_silent_rank_is_given_up_after_the_time_limit(tmp_path: Path) -> None:
-    started = ranks(2, *RANK, "votes", str(tmp_path / "run"), "fit", GPATE_RANK_SECONDS="3")
-    assert started[0].stdout is not None
-    started[0].stdout.readline()
-    os.kill(started[1].pid, signal.SIGSTOP)
-    began = time.monotonic()
-    try:
-        code, said = ended(started[0])
-    finally:
-        os.kill(started[1].pid, signal.SIGKILL)
-        started[1].communicate()
+    first, second = ranks(2, "votes", str(tmp_path / "run"), "fit", GPATE_RANK_SECONDS="3")
+    assert first.stdout is not None
+    with second:
+        first.stdout.readline()
+        second.send_signal(signal.SIGSTOP)
+        code, said = ended(first)
     assert code == 1
     assert "RankSlow" in said
     assert "did not answer within 3 seconds" in said
-    assert time.monotonic() - began < 15.0
 
 
 def test_one_rank_alone_needs_no_torch_distributed() -> None:

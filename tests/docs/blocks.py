@@ -12,15 +12,13 @@ A block that cannot be run here says why, in the line above it: `<!-- not run in
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import run
+
 _BLOCK = re.compile(
     r"(?:^<!-- not run in tests: (?P<why>[^\n]+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$",
     flags=re.DOTALL | re.MULTILINE,
@@ -40,11 +38,14 @@ def commands(block: str) -> list[list[str]]:
 
 def run_blocks(chosen: Sequence[tuple[str, str]], folder: Path) -> str:
     """Runs (language, content) one after the other; what they print."""
-    run = subprocess.run(
-        [sys.executable, __file__], input=json.dumps(chosen), capture_output=True, text=True, cwd=folder, timeout=280
-    )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
-    return run.stdout + run.stderr
+    done = run(_run_all, list(chosen), cwd=folder)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def _run_all(chosen: Sequence[tuple[str, str]]) -> None:
+    for language, body in chosen:
+        _run_here(language, body)
 
 
 def _run_here(language: str, body: str) -> None:
@@ -59,7 +60,7 @@ def _run_here(language: str, body: str) -> None:
 
 
 def _command(words: list[str]) -> None:
-    """As the shell would, but for the seconds that another process takes to start."""
+    """As the shell would, but not in another process."""
     from gpate.cli import main
 
     code: object = None
@@ -68,8 +69,3 @@ def _command(words: list[str]) -> None:
     except SystemExit as end:
         code = end.code
     assert not code, f"{shlex.join(words)} ended with code {code}"
-
-
-if __name__ == "__main__":
-    for each in json.load(sys.stdin):
-        _run_here(*each)

@@ -10,8 +10,8 @@ import pytest
 
 from gpate.boundary import FastNoise
 from gpate.methods.base import unregister
-from tests.docs.blocks import ROOT
 from tests.methods.checks import CHECKS, Check, System, check_a_stopped_run_ends_like_one_that_was_not
+from tests.processes import ROOT
 
 INDEPENDENT = System(
     recipe="independent",

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, INTERRUPTED, USAGE
-from tests.docs.blocks import ROOT, blocks, commands, run_blocks
+from tests.docs.blocks import blocks, commands, run_blocks
+from tests.processes import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUN = [page for page in PAGES if any(why is None and kind != "text" for kind, _, why in blocks(page.read_text()))]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, blocks, run_blocks
+from tests.docs.blocks import blocks, run_blocks
+from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
 SECTIONS = {text.splitlines()[0]: text for text in re.split(r"^##? ", README, flags=re.MULTILINE)[1:]}

@@ -3,7 +3,7 @@
 A case is a function of (target, seed, number), so that any of them can be run again alone. It ends well, or with an
 error of `gpate.errors`. Whatever else happens is a fault:
 
-- any other exception, a crash of the process, or more than `SECONDS`;
+- any other exception, a crash of the process, or more than `SECONDS` of processor time;
 - more than `MEMORY` bytes beyond what the process had (they become a MemoryError);
 - a file opened outside of the case's folder, a pickle, a new process or a connection: Python's audit events tell;
 - for private input: a message, or an error chained to it, or a warning, that holds a canary or a number that is neither
@@ -37,8 +37,9 @@ from typing import Any, NoReturn
 from gpate.errors import GpateError
 
 SECONDS = 20.0
+"""Of processor time, for one case: a busy machine is no fault."""
 MEMORY = 2**32
-STALLED = 60.0
+STALLED = 300.0
 """Seconds after which a process that no signal reaches is killed."""
 MOST_FAULTS = 20
 _FORBIDDEN = (
@@ -197,17 +198,17 @@ def one(
     guard.breaches, guard.active = [], True
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             case()
         except GpateError as problem:
             error = problem
         except (Exception, _TooSlow) as problem:  # noqa: BLE001 - this is what is looked for
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             raise Fault(_short(problem)) from None
         finally:
             guard.active = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     if guard.breaches:
         raise Fault(f"reached outside: {guard.breaches[:3]}")
     texts = [str(each.message) for each in warned] + list(_said(error))
@@ -291,7 +292,7 @@ def guarded(root: Path) -> Iterator[Guard]:
     """Limits on time, memory and reach for what is run inside."""
     guard = Guard(root)
     sys.addaudithook(guard.hook)
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGPROF, _too_slow)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, most))
@@ -302,7 +303,7 @@ def guarded(root: Path) -> Iterator[Guard]:
 
 
 def _too_slow(number: int, frame: FrameType | None) -> NoReturn:
-    raise _TooSlow(f"more than {SECONDS:g} seconds")
+    raise _TooSlow(f"more than {SECONDS:g} seconds of processor time")
 
 
 def _shared_memory() -> str | None:

@@ -1,4 +1,4 @@
-"""A few hundred cases of every target, and trees that hypothesis thinks of. The long run is `make fuzz`."""
+"""Some cases of every target, and trees that hypothesis thinks of. The long run is `make fuzz`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.fuzz.harness import Target, run
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.fuzz.private_targets import NO_TARGET, PUBLIC
 from tests.fuzz.targets import TARGETS
+from tests.processes import LIMIT, ROOT
 from tests.records.reading import read
 
-ROOT = Path(__file__).parents[2]
 
-
-def test_a_few_hundred_cases_of_every_target() -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "all", "--cases", "150", "--seed", "1"]
+@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_cases_of_every_target(cases: int) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "all", "--cases", str(cases), "--seed", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(TARGETS)
-    assert done.stdout.count("150 cases") == len(TARGETS)
+    assert done.stdout.count(f"{cases} cases") == len(TARGETS)
 
 
 def test_a_case_is_a_function_of_its_number() -> None:

@@ -42,6 +42,7 @@ from gpate.release.conditions import class_number, parse_condition
 from gpate.release.generator_file import Config
 from gpate.release.output_files import class_folders, write_records
 from gpate.schema import ImageSchema, Schema
+from tests.processes import LIMIT
 from tests.releases import IMAGES, TABLE, make_release, paid_gate, spec_for, student_for
 
 NAMES = {"ledger.jsonl", "generator.safetensors", "schema.yaml", "config.json", "certificate.json"}
@@ -267,7 +268,7 @@ def test_nothing_in_a_release_is_run_and_nothing_private_is_imported(tmp_path: P
         f"assert verify({str(tmp_path / 'r')!r}).passed\nRelease.load({str(tmp_path / 'r')!r}).sample(3)\n"
         "assert not [m for m in sys.modules if m.startswith(('gpate.records', 'gpate.methods', 'gpate.boundary', 'opendp'))]"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT)
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------

@@ -175,7 +175,9 @@ def first_interrupt(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        errors.print("Stopping after this iteration; press Ctrl-C again to stop immediately.")
+        said = "Stopping after this iteration; press Ctrl-C again to stop immediately."
+        # the signal may have come in the middle of a write to the same stream, which must not be entered twice by one thread
+        threading.Thread(target=errors.print, args=(said,)).start()
 
     before = signal.signal(signal.SIGINT, ask)
     try:

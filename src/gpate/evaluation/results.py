@@ -162,7 +162,7 @@ class Membership:
 
     @property
     def best(self) -> Attacker:
-        """Whoever proved the largest epsilon; of equals, the one with the largest AUC."""
+        """Anyone who proved the largest epsilon; of equals, the one with the largest AUC."""
         return max(self.attackers, key=lambda each: (each.bound, each.auc))
 
     @property
