@@ -162,7 +162,7 @@ class Membership:
 
     @property
     def best(self) -> Attacker:
-        """Anyone who proved the largest epsilon; of equals, the one with the largest AUC."""
+        """The attacker that proved the largest epsilon; of equals, the one with the largest AUC."""
         return max(self.attackers, key=lambda each: (each.bound, each.auc))
 
     @property

@@ -93,7 +93,7 @@ class Utility:
         facts: how it was done.
         notes: what a reader must know.
         coverage: scores of coverage that are low.
-        strangers: records that are about something else.
+        unrelated: records that are about something else.
         earlier: records about this release that are not the last one.
         quick: whether it was a fast, lower-quality evaluation.
     """
@@ -109,7 +109,7 @@ class Utility:
     facts: list[tuple[str, str]]
     notes: list[str]
     coverage: list[str]
-    strangers: int
+    unrelated: int
     earlier: int
     quick: bool
 
@@ -155,7 +155,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
             for s in found.scores
             if s.metric in COVERAGE and s.source == "synthetic" and s.values and s.mean < LOW_COVERAGE
         ],
-        strangers=len(evaluations) - len(own),
+        unrelated=len(evaluations) - len(own),
         earlier=len(own) - 1,
         quick=found.quick,
     )
