@@ -48,6 +48,7 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks.gate
 	$(BIN)/python -m benchmarks.teachers
+	$(BIN)/python -m benchmarks.encoding
 
 research: $(STAMP) ## the paper's tables and what of them was run; `gpate reproduce run TABLE` runs one (hours, on a GPU)
 	$(BIN)/gpate reproduce list

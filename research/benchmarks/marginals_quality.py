@@ -42,7 +42,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from gpate.accounting import Budget
 from gpate.boundary import Gate, noise_named
 from gpate.datasets import DATASETS
-from gpate.evaluation.paper_classifiers import PAPER_CLASSIFIERS
 from gpate.evaluation.table_classifiers import Rows, Setting, score
 from gpate.generators.mixture import Mixture
 from gpate.methods.marginals.method import Marginals, train_by_marginals
@@ -50,6 +49,7 @@ from gpate.run.folder import RunFolder
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import Encoded, TableCodec
 from gpate.streams import Streams
+from gpate_research.paper_classifiers import PAPER_CLASSIFIERS
 
 DELTA = 1e-5
 RESULTS = Path(__file__).parents[1] / "results" / "marginals.jsonl"

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression as Slow
 from sklearn.metrics import log_loss
 
 from gpate.evaluation.logistic import LogisticRegression
-from gpate.evaluation.paper_classifiers import AdaBoost, Bagging
+from gpate_research.paper_classifiers import AdaBoost, Bagging
 
 
 def rows(n: int = 600, d: int = 6, seed: int = 0, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:

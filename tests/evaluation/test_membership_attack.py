@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpate.methods.refit import refitter
+from gpate.refit import refitter
 
 from gpate.accounting.guesses import most_hits
 from gpate.errors import InvalidValue, NotComputable

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from gpate.datasets import DATASETS, benchmark_of, dataset
-from gpate.errors import GpateError
+from gpate.errors import GpateError, PluginError
 from gpate.evaluation import Evaluation, EvaluationPlan, RealRecords, evaluate_records, read_evaluations
 from gpate.evaluation import table_classifiers as registry
 from gpate.evaluation.logistic import LogisticRegression
@@ -21,6 +21,7 @@ from gpate.evaluation.memorisation import memorisation
 from gpate.evaluation.results import Score
 from gpate.evaluation.table_classifiers import METRICS, Classifier, Rows, Setting
 from gpate.evaluation.table_evaluation import Encoded, Work, evaluate_table
+from gpate.plugins import CLASSIFIER_PLUGINS, plugins
 from gpate.schema import Schema
 from tests.evaluation.world import SCHEMA, THREE, people
 
@@ -251,12 +252,19 @@ def _first_class(setting: Setting) -> LogisticRegression:
 
 
 def test_a_registered_classifier_is_trained_and_has_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    registry.register_classifiers(Classifier(name="mine", family="own", build=_first_class, quick=True))
+    mine = (Classifier(name="mine", family="own", build=_first_class, quick=True),)
+    installed = plugins(CLASSIFIER_PLUGINS)
+    monkeypatch.setattr(registry, "plugins", lambda group: {**installed, "mine": mine})
     found, notes = evaluated(lambda _: people(100, 3), train=people(100, 1), test=people(100, 2))
     assert found["auroc", "own mean", "real"].values == found["auroc", "mine", "real"].values != ()
     assert found["auroc", "modern mean", "real"].values
     assert any("without LR-L1, AdaBoost, bagging, MLP" in note for note in notes)
+
+
+def test_a_plugin_of_something_else_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "plugins", lambda group: {"mine": ["a text"]})
+    with pytest.raises(PluginError, match=r"'mine' of the group gpate\.classifiers must be a sequence"):
+        registry.registered_classifiers()
 
 
 def test_the_record_of_an_evaluation_comes_back(tmp_path: Path, ceilings: Path) -> None:

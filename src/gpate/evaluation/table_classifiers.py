@@ -7,7 +7,7 @@
 | modern | HistGB | 100 rounds, no early stopping, L2 of 10: without it a rare class makes it diverge |
 | modern | XGBoost | 200 rounds of depth 6, if it is installed; not part of the mean |
 
-Further families are added by `register_classifiers`, such as the paper's (`gpate.evaluation.paper_classifiers`). Rows are encoded by
+Plug-ins add further families (`gpate.plugins`), such as the paper's (in research/). Rows are encoded by
 the public schema (`gpate.schema.codec`): one-hot by the declared categories, numbers by the declared bounds and scale. Linear
 models and networks then centre and scale numbers by the rows they are trained on, as any user would; a spread below a
 thousandth of the declared range counts as that.
@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpate.errors import PluginError
 from gpate.evaluation.logistic import LogisticRegression
+from gpate.plugins import CLASSIFIER_PLUGINS, plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,21 +123,18 @@ MODERN_CLASSIFIERS = (
     Classifier(name="HistGB", family="modern", build=_histgb, scaled=False, quick=True, cost=4),
     Classifier(name="XGBoost", family="modern", build=_xgboost, scaled=False, in_mean=False, needs="xgboost"),
 )
-_registered: dict[str, Classifier] = {}
-
-
-def register_classifiers(*classifiers: Classifier) -> None:
-    """Adds classifiers to every evaluation of a table in this process, before those that are there; by name, once each."""
-    global _registered
-    _registered = {c.name: c for c in classifiers} | _registered
 
 
 def registered_classifiers() -> tuple[Classifier, ...]:
-    """All that an evaluation of a table trains."""
-    return tuple(_registered.values())
-
-
-register_classifiers(*MODERN_CLASSIFIERS)
+    """All that an evaluation of a table trains: those of plug-ins (`gpate.plugins`), then our own."""
+    found: list[Classifier] = []
+    for name, classifiers in plugins(CLASSIFIER_PLUGINS).items():
+        if not all(isinstance(one, Classifier) for one in classifiers):
+            raise PluginError(
+                CLASSIFIER_PLUGINS, name, "must be a sequence of gpate.evaluation.table_classifiers.Classifier"
+            )
+        found += classifiers
+    return (*found, *MODERN_CLASSIFIERS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpate.datasets import benchmark_of
 from gpate.errors import DataEmpty, GpateError
-from gpate.evaluation import fidelity, memorisation, paper_classifiers
+from gpate.evaluation import fidelity, memorisation
 from gpate.evaluation.cache import Cache
 from gpate.evaluation.results import Metric, Score, Source, Value
 from gpate.evaluation.table_classifiers import (
@@ -51,8 +51,6 @@ _FIDELITY_COST = 3
 
 Task = tuple[Callable[..., Any], tuple[Any, ...], int]
 """A function, its arguments, and its cost: the larger, the longer it takes."""
-
-paper_classifiers.register()
 
 
 def evaluate_table(

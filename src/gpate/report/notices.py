@@ -129,8 +129,8 @@ def notices_of(
         if utility.quick:
             text = "The scores come from a fast, lower-quality evaluation. Fix: gpate evaluate without --quick."
             add("note", "A quick evaluation", text)
-        if utility.strangers:
-            text = f"{counted(utility.strangers, 'record')} of the evaluation file left out: about another release."
+        if utility.unrelated:
+            text = f"{counted(utility.unrelated, 'record')} of the evaluation file left out: about another release."
             add("note", "Other evaluations", text)
     return sorted(found, key=lambda notice: LEVELS.index(notice.level))
 

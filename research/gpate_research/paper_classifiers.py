@@ -1,4 +1,4 @@
-"""The paper's own classifiers of a table: what `paper mean` is the mean of. For research; `register` adds them to an evaluation.
+"""The paper's own classifiers of a table: what `paper mean` is the mean of. A plug-in of `gpate evaluate`.
 
 | name | settings (G-PATE, appendix E) |
 |---|---|
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.evaluation.logistic import LogisticRegression, with_ones
-from gpate.evaluation.table_classifiers import Classifier, Setting, register_classifiers
+from gpate.evaluation.table_classifiers import Classifier, Setting
 
 Floats = NDArray[Any]
 
@@ -120,8 +120,3 @@ PAPER_CLASSIFIERS = (
     Classifier(name="bagging", family="paper", build=_bagging, seeded=True, cost=6),
     Classifier(name="MLP", family="paper", build=_mlp, seeded=True, cost=5),
 )
-
-
-def register() -> None:
-    """Adds the paper's classifiers to every evaluation of a table in this process."""
-    register_classifiers(*PAPER_CLASSIFIERS)
