@@ -1,0 +1,305 @@
+"""The transcript: every answer of the gate, asked for once, on disk before it is used, read back by a resumed run.
+
+    release once    a question that was answered before a stop is not asked, and not paid for, again
+    persist         an answer and its receipts are on disk before anything is computed from it
+    resume          a resumed run asks the same questions in the same order and hears the same answers
+
+An answer that was paid for but not yet written when the process died is lost; it stays paid. Two kinds of question:
+
+- `ask`: by name, for a release that is made once in a run (class counts, a table, a round's sums). Its answer is kept.
+- `ask_next`: by number, for the releases of a training loop. A checkpoint takes in their effect, and answers that a
+  checkpoint has taken in are dropped once they have grown large. Answers of more than a megabyte, thousands of them, would
+  take longer to write than to compute: they are not kept, and checkpoints are then written often.
+
+**Ranks.** Each rank computes its part of a sum, rank 0 adds them up, pays and writes, and all ranks hear the answer.
+
+**The budget.** `BudgetSplit` divides what the gate has left: fractions of mu^2 are named beforehand, and a release takes its
+fraction among those that are still to come, mu_i^2 = f_i / (sum of f ahead) * mu_left^2. With nothing lost that is f_i of the
+whole, and all mu_i^2 sum to the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
+from gpate.accounting.budget import merged
+from gpate.accounting.gaussian import mu_for
+from gpate.accounting.search import smallest
+from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
+from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
+from gpate.run.folder import RunFolder, RunFolderError, disk_errors
+from gpate.run.progress import Interrupted
+
+Part = Callable[[], Sensitive[Tensor]]
+"""Computes this rank's part of a sum; not called for an answer that is known."""
+
+Release = Callable[[Sensitive[Tensor]], Released[NDArray[Any]]]
+"""Pays for the sum and adds noise, on rank 0."""
+
+_LARGE = 256 << 20
+"""Bytes of numbered answers after which a checkpoint takes their place."""
+
+_KEPT = 1 << 20
+"""Bytes of a numbered answer that is kept."""
+
+_DRAWS = 10_000_000
+"""More noise values than a run draws, for the slack of exact noise."""
+
+_LEAST = 1e-3
+"""A part of the budget's mu below this is rounding, or what a lost release left over."""
+
+
+class Transcript:
+    """Asks each question once.
+
+    Args:
+        gate: knows what was paid.
+        folder: its private half keeps the answers.
+        ranks: all that hear them. Rank 0 has the files.
+        stop: asked before each named release; True stops the run so that it can be resumed.
+    """
+
+    def __init__(
+        self, gate: Gate, folder: RunFolder, *, ranks: Ranks = ALONE, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.gate, self.ranks = gate, ranks
+        self._stop = stop
+        self._named = _AnswerFile(folder.private / "answers.bin", gate) if ranks.first else None
+        self._numbered = _AnswerFile(folder.private / "answers-since-checkpoint.bin", gate) if ranks.first else None
+        self._folder = folder
+        self._last_known = ranks.share(lambda: max(map(int, self._numbered or ()), default=-1))
+        self.number = 0
+        self.replayed, self.all_kept = False, True
+
+    def has(self, name: str) -> bool:
+        """Whether a named question was answered already; the same on every rank."""
+        return self.ranks.share(lambda: name in self._on_first(self._named))
+
+    def sigma(self, name: str, choose: Callable[[], float]) -> float:
+        """The noise of a named release: as it was when it was answered, else chosen now; the same on every rank."""
+
+        def found() -> float:
+            known = self._on_first(self._named).about(name)
+            return float(known["sigma"]) if known else choose()
+
+        return self.ranks.share(found)
+
+    def ask(
+        self, name: str, part: Part, release: Release, *, sigma: float | None = None, size: int | None = None
+    ) -> Released[NDArray[Any]]:
+        """The answer to a named question, on every rank: from the transcript, or a new one to the sum of the ranks' parts.
+
+        Args:
+            name: of the release; each is asked once in a run.
+            part: this rank's part.
+            release: adds noise to the sum, on rank 0.
+            sigma: its noise, kept for `sigma`.
+            size: numbers in the answer, if an earlier version may have asked for another number of them.
+        """
+        known = self.has(name)
+        if not known and self.ranks.share(self._stop):
+            raise Interrupted("Stopped before a release; what was paid for is kept.")
+        total = None if known else self.ranks.add_up(part())
+
+        def answer() -> Released[NDArray[Any]]:
+            file = self._on_first(self._named)
+            if total is not None:
+                file.add(name, release(total), {"sigma": sigma})
+            kept = file.recall(name)
+            if size is not None and kept.value.size != size:
+                raise LedgerMismatch(
+                    f"The release {name!r} of this run has other parts than this version asks for. Fix: resume it with the gpate that "
+                    "began it."
+                )
+            return kept
+
+        return self.ranks.share_released(answer)
+
+    def recall(self, name: str) -> Released[NDArray[Any]]:
+        """The answer to a named question that was asked before, on every rank."""
+        return self.ranks.share_released(lambda: self._on_first(self._named).recall(name))
+
+    # --- numbered answers of a training loop --------------------------------------------------------------------------
+
+    def go_on_from(self, number: int) -> None:
+        """Says how many numbered answers the checkpoint has taken in.
+
+        Raises:
+            RunFolderError: answers between the checkpoint and the transcript are gone; they would have to be paid for again.
+        """
+
+        def gap() -> bool:
+            first = min(map(int, self._on_first(self._numbered)), default=None)
+            return first is not None and first > number
+
+        if self.ranks.share(gap):
+            size = self.ranks.size
+            raise RunFolderError(
+                f"{self._folder.path} has no checkpoint for {size} rank{'s' * (size > 1)} from which its "
+                "transcript goes on: answers between the two are gone. Fix: resume with the number of ranks that it was last run with, "
+                "or restore private/ as it was last; what was spent stays spent."
+            )
+        self.number = number
+
+    def ask_next(self, part: Part, release: Release) -> Released[NDArray[Any]]:
+        """The next numbered answer, on every rank."""
+        known = self.number <= self._last_known
+        total = None if known else self.ranks.add_up(part())
+
+        def answer() -> Released[NDArray[Any]]:
+            file = self._on_first(self._numbered)
+            if known:
+                return file.recall(str(self.number))
+            assert total is not None
+            released = release(total)
+            if released.value.nbytes <= _KEPT:
+                file.add(str(self.number), released, {})
+            else:
+                self.all_kept = False
+            return released
+
+        self.replayed = known
+        released = self.ranks.share_released(answer)
+        self.number += 1
+        return released
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is time for a checkpoint to take the place of the numbered answers."""
+        return self._numbered is not None and self._numbered.size > _LARGE
+
+    def checkpoint_written(self) -> None:
+        """Drops the numbered answers that a checkpoint has taken in, if they have grown large."""
+        if self.is_large:
+            self._on_first(self._numbered).clear()
+
+    @staticmethod
+    def _on_first(file: _AnswerFile | None) -> _AnswerFile:
+        assert file is not None, "rank 0 alone has the files"
+        return file
+
+
+class _AnswerFile:
+    """Answers, one after the other: a line of JSON about each, then its bytes. A torn last one is cut off."""
+
+    def __init__(self, path: Path, gate: Gate) -> None:
+        self._path, self._gate = path, gate
+        self._index: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.size = 0
+        if path.exists():
+            self._scan()
+
+    def __iter__(self) -> Any:
+        return iter(self._index)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def about(self, name: str) -> dict[str, Any] | None:
+        found = self._index.get(name)
+        return None if found is None else found[1]["about"]
+
+    def add(self, name: str, released: Released[NDArray[Any]], about: Mapping[str, Any]) -> None:
+        head = {
+            "name": name,
+            "type": released.value.dtype.str,
+            "shape": released.value.shape,
+            "bytes": released.value.nbytes,
+            "receipts": [[receipt.line, receipt.chain] for receipt in released.receipts],
+            "about": dict(about),
+        }
+        line = json.dumps(head).encode() + b"\n"
+        with disk_errors("The transcript"), self._path.open("ab") as file:
+            file.write(line + np.ascontiguousarray(released.value).tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self._index[name] = (self.size + len(line), head)
+        self.size += len(line) + released.value.nbytes
+
+    def recall(self, name: str) -> Released[NDArray[Any]]:
+        place, head = self._index[name]
+        with self._path.open("rb") as file:
+            file.seek(place)
+            raw = file.read(head["bytes"])
+        value = np.frombuffer(raw, dtype=np.dtype(head["type"])).reshape(head["shape"]).copy()
+        receipts = tuple(Receipt(line=int(line), chain=str(chain)) for line, chain in head["receipts"])
+        return self._gate.recall(value, receipts)
+
+    def clear(self) -> None:
+        os.truncate(self._path, 0)
+        self._index, self.size = {}, 0
+
+    def _scan(self) -> None:
+        length = self._path.stat().st_size
+        with self._path.open("rb") as file:
+            while (line := file.readline()).endswith(b"\n"):
+                head = json.loads(line)
+                place = file.tell()
+                if place + head["bytes"] > length:
+                    break
+                file.seek(head["bytes"], os.SEEK_CUR)
+                self._index[head["name"]] = (place, head)
+                self.size = file.tell()
+        if self.size < length:
+            os.truncate(self._path, self.size)
+
+
+class BudgetSplit:
+    """Divides what the gate has left among named releases.
+
+    Args:
+        transcript: knows which were made.
+        fractions: of mu^2, by name, of all releases to come; their sum is the whole.
+    """
+
+    def __init__(self, transcript: Transcript, fractions: Mapping[str, float]) -> None:
+        self._transcript = transcript
+        self.fractions = dict(fractions)
+
+    def divide(self, name: str, parts: Mapping[str, float]) -> None:
+        """Divides the fraction of a release among several, in proportion to `parts`."""
+        whole, total = self.fractions.pop(name), math.fsum(parts.values())
+        self.fractions |= {part: whole * value / total for part, value in parts.items()}
+
+    def sigma(self, name: str, *, sensitivity: float = 1.0) -> float:
+        """The standard deviation of a release's noise, on every rank."""
+        ahead = [fraction for other, fraction in self.fractions.items() if not self._transcript.has(other)]
+
+        def choose() -> float:
+            return sensitivity / mu_of(self._transcript.gate, name, self.fractions[name], math.fsum(ahead))
+
+        return self._transcript.sigma(name, choose)
+
+
+def mu_of(gate: Gate, name: str, fraction: float, ahead: float) -> float:
+    """The mu of a release that has `fraction` of what is left, where all that are still to come have `ahead`, its own included."""
+    mu = math.sqrt(fraction / ahead) * mu_left(gate)
+    if mu < _LEAST * mu_for(gate.budget.epsilon, delta=gate.budget.delta):
+        raise BudgetExceeded((name,), gate.left, "Nothing worth a release is left.")
+    return mu
+
+
+def mu_left(gate: Gate) -> float:
+    """The mu of all Gaussian noise that the gate still allows, with the slack of exact noise taken off."""
+    if math.isinf(gate.budget.epsilon):
+        raise InvalidValue("epsilon", gate.budget.epsilon, "finite: the noise is planned from it")
+    spent = gate.ledger.tally
+    exact = gate.grid(1.0) is not None
+
+    def fits(sigma: float) -> bool:
+        event = (
+            DiscreteGaussian(sigma=sigma, dimension=_DRAWS, grid=grid_for(sigma)) if exact else Gaussian(sigma=sigma)
+        )
+        return gate.budget.allows(merged(spent, {event: 1}))
+
+    return 1.0 / smallest(fits, tolerance=1e-9)
