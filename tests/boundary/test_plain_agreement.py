@@ -11,7 +11,7 @@ from gpate.boundary import FastNoise, Gate, Sensitive
 from gpate.boundary.plain_agreement import PlainAgreement
 from gpate.errors import BudgetExceeded
 from gpate.methods.agreement import measure_agreement
-from gpate.methods.recipes import RECIPES
+from gpate.methods.recipes import recipes
 
 MEASURE = PlainAgreement(event=NonPrivate(reason="a test"))
 VOTES = torch.randint(0, 9, (3, 4, 5), generator=torch.Generator().manual_seed(0)) + 1
@@ -39,7 +39,7 @@ def test_only_recipes_whose_teachers_vote(tmp_path: object) -> None:
         with pytest.raises(ValueError, match="teachers vote"):
             measure_agreement(
                 "digits",
-                settings=RECIPES[name],
+                settings=recipes()[name],
                 budget=Budget(epsilon=1.0, delta=1e-5),
                 seed=0,
                 folder=f"{tmp_path}/run",
