@@ -28,6 +28,8 @@ from gpate.methods.marginals.method import RARE_PARTS, Marginals
 from gpate.methods.marginals.mixture_model import ALIKE_COMPONENTS
 from gpate.methods.marginals.releases import TableReleases
 from gpate.methods.marginals.table_view import Scale, divided
+from gpate.records import HeldRecords
+from gpate.records.sources import PrivateRecords as RawRecords
 from gpate.run.folder import RunFolder
 from gpate.run.progress import SILENT, Interrupted, Monitor
 from gpate.run.transcript import Transcript, mu_left
@@ -178,7 +180,7 @@ def train(
     folder: RunFolder,
     gate: Gate,
     schema: TableSchema,
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | HeldRecords,
     settings: Marginals = QUICK,
     monitor: Monitor = SILENT,
 ) -> tuple[Mixture, np.ndarray]:
@@ -488,7 +490,6 @@ CASES = {
         pd.DataFrame({"x": RNG.random(50), "c": [0.5] * 50, "k": ["only"] * 50, "y": ["a"] * 50}),
         "y",
     ),
-    "only the target": small({"y": {"type": "boolean"}}, pd.DataFrame({"y": RNG.random(50) < 0.5}), "y"),
     "many categories": small(
         {"z": {"type": "categorical", "categories": list(range(1000)), "missing": True}, "b": {"type": "boolean"}},
         pd.DataFrame({"z": pd.array(RNG.integers(0, 1000, 500), dtype="Int64"), "b": RNG.random(500) < 0.5}),
@@ -500,9 +501,10 @@ CASES = {
 @pytest.mark.parametrize("epsilon", [0.01, 5.0])
 def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: str, epsilon: float) -> None:
     schema, frame = CASES[name]
+    held = HeldRecords(RawRecords(kind="table", records=frame))  # also those that no reader would take
     folder, warnings = RunFolder.create(tmp_path / "run"), list[str]()
     with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), FastNoise(0)) as gate:
-        student, shares = train(folder, gate, schema, frame, monitor=Monitor(on_warning=warnings.append))
+        student, shares = train(folder, gate, schema, held, monitor=Monitor(on_warning=warnings.append))
     assert shares.sum() == pytest.approx(1.0)
     if epsilon < 1:
         assert any("noise" in warning for warning in warnings)
@@ -512,3 +514,11 @@ def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: st
     made = TableCodec(schema).decode(rows, labels if schema.label else None)
     assert len(made) == 30
     assert list(made.columns) == schema.names
+
+
+def test_a_table_of_its_target_alone_is_refused(tmp_path: Path) -> None:
+    schema, frame = small({"y": {"type": "boolean"}}, pd.DataFrame({"y": RNG.random(50) < 0.5}), "y")
+    gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5))
+    with pytest.raises(InvalidValue, match="beside the target"):
+        train(RunFolder.create(tmp_path / "run"), gate, schema, frame)
+    assert not gate.ledger.entries
