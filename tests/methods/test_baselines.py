@@ -127,6 +127,12 @@ def dp_gan(path: Path, *, copies: int = 1, **changes: Any) -> tuple[SampledCriti
     return SampledCritic(run, settings), run
 
 
+def vectors_of(adversary: SampledCritic, x: Tensor, y: Tensor, *, real: bool) -> Tensor:
+    """What every record gives in the first step, chunk by chunk."""
+    chunks = zip(x.split(adversary.chunk), y.split(adversary.chunk), strict=True)
+    return torch.cat([adversary._vectors(*chunk, 0, real=real) for chunk in chunks])
+
+
 def pate_gan(path: Path, data: Given | None = None, **changes: Any) -> tuple[LabelledCritic, Run]:
     settings = PATEGAN(**{"iterations": 2, "samples": 4, "teachers": 5, "teacher_batch": 4, **changes})
     run = a_run(path, settings, data)
@@ -199,8 +205,8 @@ def test_a_records_vector_does_not_depend_on_its_company(tmp_path: Path) -> None
     """To the last bit, or removing one record would move others."""
     adversary, _ = dp_gan(tmp_path)
     x, y = records()
-    alone = next(adversary._vectors(x[3:4], y[3:4], 0, real=True))
-    together = torch.cat(list(adversary._vectors(x, y, 0, real=True)))
+    alone, together = adversary._vectors(x[3:4], y[3:4], 0, real=True), vectors_of(adversary, x, y, real=True)
+    assert len(together) == len(x) > adversary.chunk
     assert torch.equal(alone[0], together[3])
 
 
@@ -219,19 +225,16 @@ def test_the_steps_of_dp_gan_are_noised_clipped_sums_over_the_expected_batch(
     y = player.labels(8, Streams(0).torch("fake labels", 0))
     z = player.latents(8, Streams(0).torch("fake latents", 0))
     fakes = player.frozen(Streams(0).torch("statistics", 0))(z, y)
-    expected = torch.stack(
-        [
-            clipped(part, 1.0).sum(0) / 8  # expected records in a sample; and there are eight fakes
-            for x, labels, real in ((*records(), True), (fakes, y, False))
-            for part in adversary._vectors(x, labels, 0, real=real)
-        ]
-    ).sum(0)
+    expected = sum(
+        clipped(vectors_of(adversary, x, labels, real=real), 1.0).sum(0) / 8  # expected in a sample; and eight fakes
+        for x, labels, real in ((*records(), True), (fakes, y, False))
+    )
     torch.testing.assert_close(taken[0], adversary._back(expected / 2, 0), rtol=1e-4, atol=1e-5)
 
 
 def test_projected_gradients_are_midpoints_and_never_longer_than_the_clip(tmp_path: Path) -> None:
     adversary, _ = dp_gan(tmp_path, projected_dims=4, bins=5, clip=0.3)
-    vectors = torch.cat(list(adversary._vectors(*records(), 0, real=True)))
+    vectors = vectors_of(adversary, *records(), real=True)
     assert vectors.shape == (40, 4)
     assert len(vectors.unique()) <= 5
     assert float(vectors.norm(dim=1).max()) <= 0.3

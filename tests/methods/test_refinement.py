@@ -111,7 +111,12 @@ def test_a_stopped_run_ends_like_one_that_was_not(after: int, whole: Path, tmp_p
 
 
 def test_the_noise_is_planned_once_from_what_the_embedding_left(tmp_path: Path) -> None:
-    settings = {"teachers": None, "threshold_sigma": 1.0, "vote_sigma": 1.0}  # scaled to the records and the budget
+    settings = {
+        "teachers": None,
+        "threshold_sigma": 1.0,
+        "vote_sigma": 1.0,
+        "iterations": 6,
+    }  # scaled to the records and the budget
     with pytest.raises(Interrupted):
         fitted(tmp_path / "run", stopping(13), settings=settings)
     resumed = Synthesizer.resume(tmp_path / "run", *images())
