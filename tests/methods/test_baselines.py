@@ -547,16 +547,22 @@ def test_a_plan_pays_for_each_answer_of_each_iteration(tmp_path: Path) -> None:
     assert adversary.release.sigma == pytest.approx(least_noise(here, one).sigma, rel=1e-6)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("clip", [0.1, 0.3, 0.7, 1.0, 1.7])
-def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, tmp_path: Path) -> None:
-    """(m s) / s is not always m; a plan that did not know its own payments again would ask for them twice."""
-    for number, epsilon in enumerate(np.linspace(0.5, 9.0, 12)):
-        here = Gate.in_memory(Budget(epsilon=float(epsilon), delta=1e-5, accountant="rdp"), FastNoise(0))
-        first, _ = gs_wgan(tmp_path / str(number), through=here, clip=clip)
+@pytest.mark.parametrize(
+    ("clip", "places"), [(0.3, (3, 10)), (0.7, (0, 3, 4)), (1.0, (0,)), (1.7, (5, 9))], ids=lambda value: str(value)
+)
+def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, places: tuple[int, ...], tmp_path: Path) -> None:
+    """(m s) / s is not always m; a plan that did not know its own payments again would ask for them twice.
+
+    At these places, but for clip 1, it is not m: 7 of 60 that were tried.
+    """
+    for place in places:
+        epsilon = float(np.linspace(0.5, 9.0, 12)[place])
+        here = Gate.in_memory(Budget(epsilon=epsilon, delta=1e-5, accountant="rdp"), FastNoise(0))
+        first, _ = gs_wgan(tmp_path / str(place), through=here, clip=clip)
         first.release(Sensitive(torch.zeros(3, 6)), here)
         first.release(Sensitive(torch.zeros(3, 6)), here)  # all that was planned
         ((paid, count),) = here.ledger.tally.items()
-        again, _ = gs_wgan(tmp_path / str(number), through=here, clip=clip)  # finds nothing left to be paid
+        again, _ = gs_wgan(tmp_path / str(place), through=here, clip=clip)  # finds nothing left to be paid
         assert count == 6
         assert again.release.event(here).once() == paid
 
