@@ -24,7 +24,7 @@ from gpate_research.datasets import adult_and_credit as tables
 from gpate_research.datasets import lookup, mnist
 
 REAL = os.environ.get("GPATE_DATA")
-SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, judge="mlp", points=250, queries=300)
+SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, reference="mlp", points=250, queries=300)
 REAL_SIZES = {
     "mnist": ((60_000, 28, 28), (10_000, 28, 28)),
     "fashion-mnist": ((60_000, 28, 28), (10_000, 28, 28)),

@@ -6,6 +6,7 @@ far off that they escape less often than that.
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,15 @@ import pandas as pd
 import pytest
 import torch
 
-from gpate.accounting import GNMax
+from gpate.accounting import GNMax, PoissonSampledGaussian
 from gpate.accounting.gaussian import mu_for
 from gpate.audit.cases import FileCase, WorstCase, blank_images, blank_table
 from gpate.audit.game import Audit, RecipeGame, play
-from gpate.audit.transcript_gate import AnotherRun, Tape, TapedGate, evidence
+from gpate.audit.transcript_gate import AnotherRun, GateTranscript, NoisedRelease, RecordingGate, evidence
 from gpate.audit.voting_game import VotingGame
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue, NotComputable, SensitiveAccess
-from gpate.records.encoding import Encoding
+from gpate.records.encoding import encode
 from gpate.records.partition import Partition
 from gpate.schema.codec import TableCodec
 from tests.methods.small import TABLE, table
@@ -46,15 +47,21 @@ def merf(epsilon: float = 4.0) -> RecipeGame:
     return RecipeGame(case=ROWS, recipe="dpmerf", epsilon=epsilon, settings=MERF)
 
 
+def both_sides(game: RecipeGame) -> tuple[GateTranscript, GateTranscript]:
+    """A run without the record, and one with it on the same answers."""
+    gate = RecordingGate(game.budget)
+    game._fit(False, gate)
+    other = RecordingGate(game.budget, replay=gate.transcript)
+    game._fit(True, other)
+    return gate.transcript, other.transcript
+
+
 def true_mu(game: RecipeGame) -> float:
     """By how much the record moves all that is released, in deviations of the noise that the ledger states."""
-    gate = TapedGate(game.budget)
-    game._run(False, gate)
-    other = TapedGate(game.budget, replay=gate.tape)
-    game._run(True, other)
+    without, with_ = both_sides(game)
     moved = [
         np.linalg.norm(first.exact - second.exact) / first.event.sigma  # type: ignore[attr-defined]
-        for first, second in zip(gate.tape.heard, other.tape.heard, strict=True)
+        for first, second in zip(without.releases, with_.releases, strict=True)
     ]
     return float(np.linalg.norm(moved))
 
@@ -167,9 +174,10 @@ def test_what_is_asked_after_looking_at_records_is_caught(monkeypatch: pytest.Mo
     """The number of records used without charge, to choose what to release: the neighbour's run asks something else."""
     run = RecipeGame._fit
 
-    def peeking(self: RecipeGame, with_: bool, gate: Any, folder: Any) -> Any:
-        changed = replace(self, settings={**self.settings, "counts_share": 0.001 * len(self._sides[with_].records)})
-        return run(changed, with_, gate, folder)
+    def peeking(self: RecipeGame, with_: bool, gate: Any) -> Any:
+        number = len(self._sides[with_]._raw.records)
+        changed = replace(self, settings={**self.settings, "counts_share": 0.001 * number})
+        return run(changed, with_, gate)
 
     monkeypatch.setattr(RecipeGame, "_fit", peeking)
     with pytest.raises(AnotherRun, match="without passing the gate"):
@@ -182,36 +190,28 @@ def test_what_is_asked_after_looking_at_records_is_caught(monkeypatch: pytest.Mo
 def test_the_evidence_is_the_ratio_of_the_densities() -> None:
     from scipy.stats import norm
 
-    game = embedding(4.0)
-    gate = TapedGate(game.budget)
-    game._run(False, gate)
-    other = TapedGate(game.budget, replay=gate.tape)
-    game._run(True, other)
+    without, with_ = both_sides(embedding(4.0))
     slow = 0.0
-    for first, second in zip(gate.tape.heard, other.tape.heard, strict=True):
+    for first, second in zip(without.releases, with_.releases, strict=True):
         assert np.array_equal(first.answer, second.answer)
         sigma = first.event.sigma  # type: ignore[attr-defined]
         slow += (
             norm.logpdf(second.answer, second.exact, sigma).sum() - norm.logpdf(first.answer, first.exact, sigma).sum()
         )
-    assert evidence(gate.tape, other.tape) == pytest.approx(slow, rel=1e-6, abs=1e-6)
+    assert evidence(without, with_) == pytest.approx(slow, rel=1e-6, abs=1e-6)
 
 
-def test_a_tape_is_withheld() -> None:
-    import pickle
-
-    tape = embedding().tape(True)
-    assert repr(tape) == "Tape(<withheld>)"
+def test_a_transcript_of_the_gate_is_withheld() -> None:
+    transcript = embedding().transcript(True)
+    assert repr(transcript) == "GateTranscript(<withheld>)"
     with pytest.raises(SensitiveAccess):
-        pickle.dumps(tape)
-    assert all("exact" not in repr(heard) for heard in tape.heard)
+        pickle.dumps(transcript)
+    assert all("exact" not in repr(release) for release in transcript.releases)
 
 
 def test_a_game_can_be_sent_to_another_process_and_records_are_not() -> None:
-    import pickle
-
     game = embedding()
-    game.tape(True)
+    game.transcript(True)
     sent = pickle.dumps(game)
     assert b"_sides" not in sent
     assert np.isfinite(pickle.loads(sent).trial(False).values).all()
@@ -221,8 +221,8 @@ def test_a_record_of_one_s_own_is_left_out_of_one_side(tmp_path: Path) -> None:
     frame = table(20)
     frame.to_csv(tmp_path / "own.csv", index=False)
     without, with_ = FileCase(schema=TABLE, path=tmp_path / "own.csv", record=3).sides()
-    assert len(with_.records) == 20
-    assert without.records["age"].tolist() == frame["age"].drop(3).tolist()
+    assert len(with_._raw.records) == 20
+    assert without._raw.records["age"].tolist() == frame["age"].drop(3).tolist()
     with pytest.raises(InvalidValue, match="the number of a record") as problem:
         FileCase(schema=TABLE, path=tmp_path / "own.csv", record=20).sides()
     assert "19" not in str(problem.value)
@@ -232,28 +232,25 @@ def test_a_record_of_one_s_own_is_left_out_of_one_side(tmp_path: Path) -> None:
 def test_worst_cases_fit_any_schema(kind: str) -> None:
     case = WorstCase(schema=TABLE if kind == "table" else blank_images(8), rows=5)
     without, with_ = case.sides()
-    assert (len(without.records), len(with_.records)) == (5, 6)
-    encoded: Encoding = RecipeGame(case=case)._encoded(with_)
-    assert encoded.features[-1].mean() >= 0.6 - 1e-6
-    assert (encoded.features[:3].numpy() < 0.5).mean() >= 0.5
+    assert (len(without._raw.records), len(with_._raw.records)) == (5, 6)
+    features = encode(with_._raw, case.schema).features
+    assert features[-1].mean() >= 0.6 - 1e-6
+    assert (features[:3].numpy() < 0.5).mean() >= 0.5
 
 
 def test_methods_that_draw_in_secret_are_audited_by_samples() -> None:
     with pytest.raises(InvalidValue, match="samples"):
-        RecipeGame(case=ROWS, recipe="dpgan", statistic="tape")
-    assert not RecipeGame(case=ROWS, recipe="dpgan").by_tape
+        RecipeGame(case=ROWS, recipe="dpgan", statistic="transcript")
+    assert not RecipeGame(case=ROWS, recipe="dpgan").by_transcript
     with pytest.raises(InvalidValue, match="infinite"):
         RecipeGame(case=ROWS, recipe="nonprivate")
 
 
 def test_secret_draws_have_no_evidence() -> None:
-    from gpate.accounting import PoissonSampledGaussian
-    from gpate.audit.transcript_gate import Heard
-
     event = PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=0.1, dimension=1)
-    heard = Heard(event=event, purpose="step", exact=np.zeros(1), answer=np.zeros(1))
+    release = NoisedRelease(event=event, purpose="step", exact=np.zeros(1), answer=np.zeros(1))
     with pytest.raises(NotComputable, match="by its samples"):
-        evidence(Tape(heard=[heard]), Tape(heard=[heard]))
+        evidence(GateTranscript(releases=[release]), GateTranscript(releases=[release]))
 
 
 def test_samples_nearly_without_noise_give_the_record_away() -> None:

@@ -30,7 +30,7 @@ GAMES = {
 @pytest.mark.parametrize("name", GAMES)
 def test_the_noise_of_every_purpose_is_what_the_ledger_says(name: str) -> None:
     """A risk of 1e-6: sound noise fails this in one of a million runs."""
-    checks = noise_checks([GAMES[name].tape(True)], risk=1e-6)
+    checks = noise_checks([GAMES[name].transcript(True)], risk=1e-6)
     assert len(checks) >= 2
     assert all(check.passed for check in checks)
 
@@ -39,9 +39,10 @@ def test_the_noise_of_every_purpose_is_what_the_ledger_says(name: str) -> None:
 def test_exact_noise_is_what_the_ledger_says(name: str) -> None:
     """The noise of a release, through its own gate; a risk of 1e-6."""
     pytest.importorskip("opendp")
-    tapes = [replace(GAMES[name], noise="exact").tape(True) for _ in range(2)]
-    assert all(heard.event.grid is not None for tape in tapes for heard in tape.heard)  # type: ignore[attr-defined]
-    checks = noise_checks(tapes, risk=1e-6)
+    transcripts = [replace(GAMES[name], noise="exact").transcript(True) for _ in range(2)]
+    events = [release.event for transcript in transcripts for release in transcript.releases]
+    assert all(event.grid is not None for event in events)  # type: ignore[attr-defined]
+    checks = noise_checks(transcripts, risk=1e-6)
     assert len(checks) >= 2
     assert all(check.passed for check in checks)
 
@@ -69,7 +70,7 @@ def test_other_noise_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(FastNoise, "gaussian", other)
     # three runs, 6384 values: uniform noise is 0.057 off in Kolmogorov's distance and escapes with probability under 1e-12
-    found = {c.purpose: c.passed for c in noise_checks([GAMES["embedding"].tape(True) for _ in range(3)])}
+    found = {c.purpose: c.passed for c in noise_checks([GAMES["embedding"].transcript(True) for _ in range(3)])}
     assert not found["sum"]
 
 
@@ -77,7 +78,7 @@ def test_laplace_noise_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatc
     game = GAMES["votes"]
     drawn = FastNoise.laplace
     monkeypatch.setattr(FastNoise, "laplace", lambda self, size, scale: drawn(self, size, scale) / 50)
-    checks = noise_checks([game.tape(True) for _ in range(8)])  # 16 values: escapes with probability under 1e-12
+    checks = noise_checks([game.transcript(True) for _ in range(8)])  # 16 values: escapes with probability under 1e-12
     assert [check.purpose for check in checks if not check.passed] == ["class counts"]
 
 

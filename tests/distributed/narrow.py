@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpate import synthesizer as method
-from gpate.records import sharded as walk
+from gpate.records import private_records
 from tests.distributed.rank import MATCH
 from tests.methods.small import IMAGES
 
@@ -26,13 +26,13 @@ def data_now() -> int:
 
 
 def fit(data: object, labels: object, out: Path) -> None:
-    model = method.GPATE(epsilon=3.0, noise="fast", noise_seed=1, seed=5, device="cpu", settings=SETTINGS)
+    model = method.Synthesizer(epsilon=3.0, noise="fast", noise_seed=1, seed=5, device="cpu", settings=SETTINGS)
     model.fit(data, labels, schema=IMAGES, out=out)
 
 
 def main(file: str, out: str, how: str, room: int) -> None:
     method.new_key = lambda: bytes(32)
-    walk.HOLD = 1 << 20
+    private_records.HOLD = 1 << 20
     if how == "walked":
         pictures = np.random.default_rng(0).integers(0, 256, (3000, 8, 8), dtype=np.uint8)
         fit(pictures, np.arange(3000) % 2, Path(f"{out}-warm"))  # so that torch has its threads and pools

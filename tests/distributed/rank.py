@@ -20,6 +20,7 @@ from gpate.boundary import Ranks, Sensitive, ranks_here
 from gpate.boundary import ranks as boundary
 from gpate.boundary.values import opened
 from gpate.errors import GpateError
+from gpate.run.progress import Monitor
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.processes import LIMIT
 
@@ -93,6 +94,7 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
         while what == "wait" and progress.iteration == 3 and not go_on(out).exists():
             time.sleep(0.01)
 
+    monitor = Monitor(on_progress=show)
     data: tuple[Any, ...] = (
         (file.format(rank=ranks.rank),)
         if file
@@ -101,13 +103,13 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
         else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
     )
     if what == "resume":
-        method.GPATE.resume(out, *data, ranks=ranks, on_progress=show)
+        method.Synthesizer.resume(out, *data, ranks=ranks, monitor=monitor)
     else:
-        model = method.GPATE(
+        model = method.Synthesizer(
             epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device=os.environ.get("DEVICE", "cpu"), **SETTINGS[kind]
         )
         schema = TABLE if kind in ("table", "merf") else IMAGES
-        model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", on_progress=show)
+        model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", monitor=monitor)
 
 
 def main(kind: str, out: str, *what: str) -> None:

@@ -17,12 +17,12 @@ from gpate.boundary.ranks import backend_for
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
 from gpate.release import verify
-from gpate.run.folder import RunFolder
 from tests.distributed import rank
 from tests.distributed.launch import ranks, torchrun
+from tests.methods.answers import read_answers
 from tests.methods.small import images
 from tests.processes import ROOT, Child
-from tests.records.test_pieces import written
+from tests.records.test_readers import written
 
 
 def weights(run: Path) -> bytes:
@@ -118,7 +118,7 @@ def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
     whole = wholes(kind) if in_order else fitted(kind, tmp_path / "whole", 1, "fit", str(path))
     same(fitted(kind, tmp_path / "run", size, "fit", str(path)), whole)
     with pytest.MonkeyPatch.context() as patch:  # what is not held is read again each time
-        patch.setattr("gpate.records.sharded.HOLD", 0)
+        patch.setattr("gpate.records.private_records.HOLD", 0)
         same(fitted(kind, tmp_path / "walked", 1, "fit", str(path)), whole)
 
 
@@ -168,7 +168,8 @@ def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(
         assert done.returncode == 0, done.stderr[-2000:]
     else:
         fitted("votes", tmp_path / "run", 2, "resume")
-    numbers = [answer.number for answer in RunFolder(tmp_path / "run").answers()]
+    kept = read_answers(tmp_path / "run" / "private" / "answers-since-checkpoint.bin")
+    numbers = [int(about["name"]) for about, _ in kept]
     assert numbers == list(range(len(numbers)))  # each was asked for once
     assert len(numbers) >= 3
     assert (

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpate.refit import refitter
 
 from gpate.accounting.guesses import most_hits
 from gpate.errors import InvalidValue, NotComputable
@@ -31,6 +30,7 @@ from gpate.evaluation.membership_attack import (
 )
 from gpate.evaluation.results import Membership
 from gpate.features.scattering import Scattering
+from gpate.refit import refitter
 from gpate.schema import ImageSchema
 from gpate.synthesizer import GPATE
 from tests.evaluation.world import SCHEMA, people

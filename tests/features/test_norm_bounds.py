@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from gpate.records.chunks import Tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,10 +16,11 @@ from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
 from gpate.features import FeatureMap, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
-from gpate.generators import GeneratorSpec
-from gpate.methods.embedding.method import Embedding, _Release
+from gpate.methods.embedding.method import Embedding, _Releases
 from gpate.run.folder import RunFolder
+from gpate.schema import ImageSchema
 from gpate.streams import Streams
+from tests.methods.runs import make_run, settings_for
 
 SHAPE = (1, 8, 8)
 DARK = np.concatenate([np.zeros(32), np.full(32, 1e-30)])
@@ -72,22 +74,20 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) ->
 
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("out", [0, 7, 32, 44])
-def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out: int, tmp_path: object) -> None:
+def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out: int, tmp_path: Path) -> None:
     """Through the method's own chunks, in integers, exactly."""
-    phi, stream = MAPS[name], torch.Generator().manual_seed(0)
-    features, labels = torch.rand(45, 64, generator=stream), torch.arange(45) % 3
+    phi, everyone = MAPS[name], np.arange(45)
+    pictures, labels = np.random.default_rng(0).integers(0, 256, (45, 8, 8), dtype=np.uint8), everyone % 3
+    schema = ImageSchema(channels=1, height=8, width=8, classes=("a", "b", "c"))
     mechanism = NoisySum(sigma=3.0, dimension=phi.dims, groups=3, l2_bound=phi.bound)
 
-    def sums(kept: torch.Tensor) -> torch.Tensor:
-        spec = GeneratorSpec(kind="image", classes=3, channels=1, height=8, width=8)
+    def sums(kept: np.ndarray) -> torch.Tensor:
         gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5), FastNoise(seed=0))
-        folder = RunFolder(tmp_path)  # type: ignore[arg-type]
-        release = _Release(
-            Tensors(features[kept], labels[kept]), spec, Embedding(chunk=16), gate, folder, torch.device("cpu")
-        )
-        return opened(mechanism.exact(release._chunks(phi)))
+        folder = RunFolder.create(tmp_path / str(len(kept)))
+        settings = settings_for("embedding", embedding=Embedding(chunk=16))
+        run = make_run(pictures[kept], labels[kept], schema, settings, gate=gate, folder=folder)
+        return opened(mechanism.exact(_Releases(run, Embedding(chunk=16), 0.0).vectors(phi)))
 
-    everyone = torch.arange(45)
     moved = sums(everyone) - sums(everyone[everyone != out])
     squares = sum(int(step) ** 2 for step in moved.flatten())
     assert 0 < squares * mechanism.unit**2 <= phi.bound**2

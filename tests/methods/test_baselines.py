@@ -12,31 +12,42 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpate import GPATE
-from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian
+from gpate import Synthesizer
+from gpate.accounting import Budget, Laplace, OneOfManyGaussian, PoissonSampledGaussian, read_ledger
 from gpate.audit import lower_bounds
-from gpate.boundary import FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
+from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyMajority, OneOfMany, Sensitive
+from gpate.boundary.values import opened
+from gpate.errors import InvalidValue, SensitiveAccess
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import train_student
+from gpate.methods.base import Plan, Run
 from gpate.methods.baselines.critic import Critic
 from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, clipped
 from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
 from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
-from gpate.methods.baselines.shared import least_noise, loudness_for, planned
+from gpate.methods.baselines.shared import Adversarial, least_noise, loudness_for, planned
+from gpate.methods.settings import Speed
+from gpate.records import PrivateRecords
+from gpate.records.content_hash import hash_rows, row_id_content
+from gpate.records.encoding import EncodedRecords
 from gpate.records.partition import Partition
+from gpate.records.secret_draws import SecretDraws
 from gpate.records.teachers.ensemble import Ensemble, Placement
 from gpate.records.teachers.local_generators import LocalGenerators
 from gpate.records.teachers.losses import Wasserstein
 from gpate.records.teachers.networks import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
 from gpate.records.teachers.record_gradients import record_gradients
-from gpate.records.teachers.training import Material, network_for
-from gpate.run.folder import Answers, RunFolder
+from gpate.records.teachers.training import TeacherRecords, discriminator
+from gpate.run.checkpoints import Checkpoints
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Interrupted
+from gpate.run.transcript import Transcript
 from gpate.streams import Streams
+from tests.methods.runs import KEY, settings_for
 from tests.methods.small import IMAGES, TABLE, images, table
 
 CPU = torch.device("cpu")
 SPEC = GeneratorSpec(kind="table", classes=2, width=6, latent=3)
-KEY = bytes(range(32))
 NETWORKS: list[Callable[[], TeacherNetwork]] = [
     lambda: DenseTeacher(64, 2, hidden=(5, 7)),
     lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False),
@@ -56,59 +67,86 @@ def student(seed: int = 0) -> Student:
     return Student(SPEC, init=Streams(seed).torch("init"))
 
 
-def material(parts: int, count: int = 40) -> Material:
-    features, labels = records(count)
-    hashes = np.random.default_rng(0).integers(0, 2**63, count).astype(np.uint64) << np.uint64(1)
-    return Material(features=features, labels=labels, partition=Partition.from_hashes(hashes, teachers=parts))
+class Given(PrivateRecords):
+    """Private records that are given as tensors, with the hashes that divide them among teachers."""
+
+    def __init__(self, features: Tensor, labels: Tensor, hashes: np.ndarray) -> None:
+        self._key, self._encoded, self._hashes = KEY, EncodedRecords(features, labels, None), hashes
+
+    @property
+    def _all(self) -> EncodedRecords:
+        return self._encoded
+
+    def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
+        assert own is None
+        split = Partition.from_hashes(self._hashes, teachers=teachers)
+        return TeacherRecords(features=self._encoded.features, labels=self._encoded.labels, partition=split)
 
 
-def dp_gan(path: Path, *, copies: int = 1, **changes: Any) -> SampledCritic:
-    settings = DPGAN(**{"iterations": 2, "critic_steps": 2, "samples": 4, "batch": 8, **changes}).for_records(40)
-    x, y = records()
-    return SampledCritic(
-        x.repeat(1, copies),
-        y,
-        spec=replace(SPEC, width=copies * SPEC.width),
-        settings=settings,
-        gate=gate(),
-        folder=RunFolder.create(path / "run"),
-        streams=Streams(0),
-        key=KEY,
-        device=CPU,
-    )
+def given(features: Tensor | None = None) -> Given:
+    own, labels = records()
+    hashes = np.random.default_rng(0).integers(0, 2**63, len(labels)).astype(np.uint64) << np.uint64(1)
+    return Given(own if features is None else features, labels, hashes)
 
 
-def pate_gan(path: Path, data: Material | None = None, **changes: Any) -> LabelledCritic:
-    settings = PATEGAN(**{"iterations": 2, "samples": 4, "teachers": 5, "teacher_batch": 4, **changes})
-    folder = RunFolder.create(path / "run")
-    parts = settings.teachers or 0
-    return LabelledCritic(
-        data or material(parts),
-        spec=SPEC,
-        settings=settings,
-        gate=gate(),
+def neighbours(out: int = 11) -> tuple[Given, Given]:
+    """Forty records divided by their numbers, and the same without one."""
+    features, labels = records()
+    hashes, rest = hash_rows(row_id_content(range(40)), key=KEY), np.delete(np.arange(40), out)
+    return Given(features, labels, hashes), Given(features[rest], labels[rest], hashes[rest])
+
+
+def a_run(
+    path: Path,
+    own: Adversarial,
+    data: PrivateRecords | None = None,
+    *,
+    spec: GeneratorSpec = SPEC,
+    through: Gate | None = None,
+) -> Run:
+    """What `Baseline.fit` hands to an adversary; on a folder that is there already it goes on."""
+    folder = RunFolder(path / "run") if (path / "run").exists() else RunFolder.create(path / "run")
+    here = gate() if through is None else through
+    name = type(own).__name__.lower()
+    return Run(
+        records=given() if data is None else data,
+        schema=TABLE,
+        settings=replace(settings_for(name, **{name: own}), speed=Speed(device="cpu")),
+        plan=Plan(spec=spec),
+        gate=here,
         folder=folder,
+        transcript=Transcript(here, folder),
         streams=Streams(0),
-        device=CPU,
     )
 
 
-def gs_wgan(path: Path, data: Material | None = None, gate_: Gate | None = None, **changes: Any) -> SecretCritic:
+def dp_gan(path: Path, *, copies: int = 1, **changes: Any) -> tuple[SampledCritic, Run]:
+    settings = DPGAN(**{"iterations": 2, "critic_steps": 2, "samples": 4, "batch": 8, **changes}).for_records(40)
+    spec = replace(SPEC, width=copies * SPEC.width)
+    run = a_run(path, settings, given(records()[0].repeat(1, copies)), spec=spec)
+    return SampledCritic(run, settings), run
+
+
+def vectors_of(adversary: SampledCritic, x: Tensor, y: Tensor, *, real: bool) -> Tensor:
+    """What every record gives in the first step, chunk by chunk."""
+    chunks = zip(x.split(adversary.chunk), y.split(adversary.chunk), strict=True)
+    return torch.cat([adversary._vectors(*chunk, 0, real=real) for chunk in chunks])
+
+
+def pate_gan(path: Path, data: Given | None = None, **changes: Any) -> tuple[LabelledCritic, Run]:
+    settings = PATEGAN(**{"iterations": 2, "samples": 4, "teachers": 5, "teacher_batch": 4, **changes})
+    run = a_run(path, settings, data)
+    return LabelledCritic(run, settings), run
+
+
+def gs_wgan(
+    path: Path, data: Given | None = None, through: Gate | None = None, **changes: Any
+) -> tuple[SecretCritic, Run]:
     settings = GSWGAN(
         **{"iterations": 2, "samples": 3, "discriminators": 4, "critic_batch": 4, "warm_steps": 2, **changes}
     )
-    folder = _folder(path) if path.joinpath("run").exists() else RunFolder.create(path / "run")
-    parts = settings.discriminators or 0
-    return SecretCritic(
-        data or material(parts),
-        spec=SPEC,
-        settings=settings,
-        gate=gate_ or gate(),
-        folder=folder,
-        streams=Streams(0),
-        key=KEY,
-        device=CPU,
-    )
+    run = a_run(path, settings, data, through=through)
+    return SecretCritic(run, settings), run
 
 
 # --- DP-GAN -----------------------------------------------------------------------------------------------------------
@@ -145,7 +183,7 @@ def test_the_label_of_dp_gan_is_as_loud_as_asked_but_no_louder_than_the_record(
     tmp_path: Path, changes: dict[str, Any], copies: int, loudness: float
 ) -> None:
     """Told by what a change of one label's weight in the last layer does to a score; records of 6 numbers, repeated."""
-    critic = dp_gan(tmp_path, copies=copies, **changes).critic
+    critic = dp_gan(tmp_path, copies=copies, **changes)[0].critic
     x, y = torch.rand(1, 6 * copies, generator=torch.Generator().manual_seed(0)), torch.tensor([1])
     before = critic.scores(x, y).detach()
     with torch.no_grad():
@@ -165,10 +203,10 @@ def test_a_loud_label_changes_nothing_else() -> None:
 
 def test_a_records_vector_does_not_depend_on_its_company(tmp_path: Path) -> None:
     """To the last bit, or removing one record would move others."""
-    adversary = dp_gan(tmp_path)
+    adversary, _ = dp_gan(tmp_path)
     x, y = records()
-    alone = next(adversary._vectors(x[3:4], y[3:4], 0, real=True))
-    together = torch.cat(list(adversary._vectors(x, y, 0, real=True)))
+    alone, together = adversary._vectors(x[3:4], y[3:4], 0, real=True), vectors_of(adversary, x, y, real=True)
+    assert len(together) == len(x) > adversary.chunk
     assert torch.equal(alone[0], together[3])
 
 
@@ -178,32 +216,25 @@ def test_the_steps_of_dp_gan_are_noised_clipped_sums_over_the_expected_batch(
 ) -> None:
     """Without noise, q = 1: the discriminator's step is that of the clipped gradients of all records and of the fakes."""
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
-    adversary = dp_gan(tmp_path, sampling_probability=1.0, critic_steps=1, projected_dims=projected, weight_limit=None)
+    changes = {"projected_dims": projected, "weight_limit": None}
+    adversary, run = dp_gan(tmp_path, sampling_probability=1.0, critic_steps=1, **changes)
     taken: list[Tensor] = []
     monkeypatch.setattr(adversary.critic, "step", taken.append)
     player = student()
-    answers = Answers(adversary.gate, _folder(tmp_path))
-    adversary.turn(0, player, answers)
+    adversary.turn(0, player, run.transcript)
     y = player.labels(8, Streams(0).torch("fake labels", 0))
     z = player.latents(8, Streams(0).torch("fake latents", 0))
     fakes = player.frozen(Streams(0).torch("statistics", 0))(z, y)
-    expected = torch.stack(
-        [
-            clipped(part, 1.0).sum(0) / 8  # expected records in a sample; and there are eight fakes
-            for x, labels, real in ((*records(), True), (fakes, y, False))
-            for part in adversary._vectors(x, labels, 0, real=real)
-        ]
-    ).sum(0)
+    expected = sum(
+        clipped(vectors_of(adversary, x, labels, real=real), 1.0).sum(0) / 8  # expected in a sample; and eight fakes
+        for x, labels, real in ((*records(), True), (fakes, y, False))
+    )
     torch.testing.assert_close(taken[0], adversary._back(expected / 2, 0), rtol=1e-4, atol=1e-5)
 
 
-def _folder(path: Path) -> RunFolder:
-    return RunFolder(path / "run")
-
-
 def test_projected_gradients_are_midpoints_and_never_longer_than_the_clip(tmp_path: Path) -> None:
-    adversary = dp_gan(tmp_path, projected_dims=4, bins=5, clip=0.3)
-    vectors = torch.cat(list(adversary._vectors(*records(), 0, real=True)))
+    adversary, _ = dp_gan(tmp_path, projected_dims=4, bins=5, clip=0.3)
+    vectors = vectors_of(adversary, *records(), real=True)
     assert vectors.shape == (40, 4)
     assert len(vectors.unique()) <= 5
     assert float(vectors.norm(dim=1).max()) <= 0.3
@@ -211,28 +242,25 @@ def test_projected_gradients_are_midpoints_and_never_longer_than_the_clip(tmp_pa
 
 
 def test_the_discriminator_has_no_batch_normalisation() -> None:
-    from gpate.errors import InvalidValue
-
     for settings in (lambda: DPGAN(critic="official"), lambda: GSWGAN(critic="dcgan")):
         with pytest.raises(InvalidValue, match="critic"):
             settings()
     spec = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=2)
-    assert not any("scale" in name for name in network_for(spec, "plain").shapes())
+    assert not any("scale" in name for name in discriminator(spec, "plain").shapes())
 
 
 def test_weights_are_kept_within_their_limit(tmp_path: Path) -> None:
-    adversary = dp_gan(tmp_path, weight_limit=0.01)
-    answers = Answers(adversary.gate, _folder(tmp_path))
-    adversary.turn(0, student(), answers)
+    adversary, run = dp_gan(tmp_path, weight_limit=0.01)
+    adversary.turn(0, student(), run.transcript)
     assert all(float(weight.detach().abs().max()) <= 0.01 for weight in adversary.critic.weights.values())
 
 
 def test_the_sampling_rate_comes_from_the_noisy_number_of_records(tmp_path: Path) -> None:
     settings = {"iterations": 2, "critic_steps": 1, "samples": 4, "batch": 8, "accountant": "rdp"}
-    made = GPATE(epsilon=5.0, recipe="dpgan", settings=settings, noise="fast", noise_seed=1, seed=0).fit(
+    made = Synthesizer(epsilon=5.0, recipe="dpgan", settings=settings, noise="fast", noise_seed=1, seed=0).fit(
         *images(400), schema=IMAGES, out=tmp_path / "run"
     )
-    q = made.settings_.dpgan.sampling_probability
+    q = made.settings_.of(DPGAN).sampling_probability
     assert q is not None
     assert q != 8 / 400
     assert q == pytest.approx(8 / 400, rel=0.5)
@@ -240,8 +268,6 @@ def test_the_sampling_rate_comes_from_the_noisy_number_of_records(tmp_path: Path
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_noise_of_a_plan_is_the_least_that_fits(exact: bool, tmp_path: Path) -> None:
-    from gpate.boundary import ExactNoise
-
     here = Gate.in_memory(Budget(epsilon=2.0, delta=1e-5, accountant="rdp"), ExactNoise() if exact else FastNoise(0))
     first = PoissonSampledGaussian(
         noise_multiplier=1.0, sampling_probability=0.05, count=100, dimension=50, grid=here.grid(1.0)
@@ -264,18 +290,17 @@ def test_a_plan_of_sampled_releases_leaves_the_pure_part_alone(accountant: str) 
     assert here.budget.allows([plan, Laplace(scale=2.0)])
 
 
-def test_answers_too_large_for_the_journal_are_kept_by_frequent_checkpoints(
+def test_answers_too_large_for_the_transcript_are_kept_by_frequent_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpate.run.folder._KEPT", 10)
+    monkeypatch.setattr("gpate.run.transcript._KEPT", 10)
     monkeypatch.setattr("gpate.methods.adversarial_training._OFTEN", 0.0)
-    adversary = dp_gan(tmp_path)
-    folder = _folder(tmp_path)
-    train_student(adversary, student=student(), gate=adversary.gate, folder=folder, streams=Streams(0), iterations=2)
-    assert folder.answers() == []
-    iteration, used, state = folder.last_checkpoint()
+    adversary, run = dp_gan(tmp_path)
+    train_student(adversary, student(), run, iterations=2)
+    assert not run.folder.has("answers-since-checkpoint.bin")
+    iteration, used, state = Checkpoints(run.folder).last()
     assert (iteration, used) == (2, 4)
-    assert all(torch.equal(state[name], tensor) for name, tensor in adversary.state().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in opened(adversary.state()).items())
 
 
 # --- PATE-GAN ---------------------------------------------------------------------------------------------------------
@@ -283,19 +308,13 @@ def test_answers_too_large_for_the_journal_are_kept_by_frequent_checkpoints(
 
 def test_one_record_moves_each_count_of_votes_by_at_most_one(tmp_path: Path) -> None:
     """Trained on neighbours, step for step against the same students: one teacher differs, so no count moves by two."""
-    from gpate.records.content_hash import hash_rows, row_id_content
-
-    features, labels = records()
-    hashes = hash_rows(row_id_content(range(40)), key=KEY)
     votes = []
-    for number, kept in enumerate((np.arange(40), np.delete(np.arange(40), 11))):
-        split = Partition.from_hashes(hashes[kept], teachers=5)
-        data = Material(features=features[kept], labels=labels[kept], partition=split)
-        adversary = pate_gan(tmp_path / str(number), data, teacher_rate=0.05)
+    for number, data in enumerate(neighbours()):
+        adversary, _ = pate_gan(tmp_path / str(number), data, teacher_rate=0.05)
         for step in range(6):
-            adversary.school.learn(step, student(step))
+            adversary.teachers.learn(step, student(step))
         x, y = torch.rand(50, 6, generator=torch.Generator().manual_seed(2)), torch.arange(50) % 2
-        votes.append(torch.cat([part._value for part in adversary.school.ensemble.opinions(x, y)]))
+        votes.append(torch.cat([opened(part) for part in adversary.teachers.opinions(x, y)]))
     changed = (votes[0] != votes[1]).any(1)
     assert int(changed.sum()) <= 1
     assert int((votes[0].sum(0) - votes[1].sum(0)).abs().max()) <= 1
@@ -304,9 +323,8 @@ def test_one_record_moves_each_count_of_votes_by_at_most_one(tmp_path: Path) -> 
 
 def test_each_teacher_of_pate_gan_reads_its_own_records_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FINDINGS 7.1: every record carries its teacher's number; partitions stay as they are from step to step."""
-    features, labels = records()
-    split = material(5).partition
-    features[:, 0] = split.teacher_of_record.float()
+    features, data = records()[0], given()
+    features[:, 0] = data._of_teachers(5, None).partition.teacher_of_record.float()
     seen: list[bool] = []
     real = Ensemble.train
 
@@ -318,10 +336,9 @@ def test_each_teacher_of_pate_gan_reads_its_own_records_only(tmp_path: Path, mon
         real(self, batch_of, **options)
 
     monkeypatch.setattr(Ensemble, "train", watched)
-    data = Material(features=features, labels=labels, partition=split)
-    adversary = pate_gan(tmp_path, data, iterations=4)
+    adversary, _ = pate_gan(tmp_path, given(features), iterations=4)
     for step in range(4):
-        adversary.school.learn(step, student())
+        adversary.teachers.learn(step, student())
     assert len(seen) >= 4
     assert all(seen)
 
@@ -329,23 +346,21 @@ def test_each_teacher_of_pate_gan_reads_its_own_records_only(tmp_path: Path, mon
 def test_the_student_discriminator_sees_the_students_records_and_noised_labels_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adversary = pate_gan(tmp_path)
+    adversary, run = pate_gan(tmp_path)
     shown: list[tuple[Tensor, Tensor, Tensor]] = []
     learn = Critic.learn
     monkeypatch.setattr(Critic, "learn", lambda self, *given: (shown.append(given), learn(self, *given))[1])
     answered: list[np.ndarray] = []
-    call = NoisyMajority.__call__
+    release = NoisyMajority.release
 
     def noted(self: NoisyMajority, votes: Any, through: Gate) -> Any:
-        released = call(self, votes, through)
+        released = release(self, votes, through)
         answered.append(released.value)
         return released
 
-    monkeypatch.setattr(NoisyMajority, "__call__", noted)
-    player = student()
-    train_student(
-        adversary, student=player, gate=adversary.gate, folder=_folder(tmp_path), streams=Streams(0), iterations=2
-    )
+    monkeypatch.setattr(NoisyMajority, "release", noted)
+    train_student(adversary, student(), run, iterations=2)
+    assert len(answered) == 2
     real, _ = records()
     for (x, _, labels), released in zip(shown, answered, strict=True):
         assert float(torch.cdist(x, real).min()) > 1e-3  # none of the private records
@@ -354,10 +369,8 @@ def test_the_student_discriminator_sees_the_students_records_and_noised_labels_o
 
 def test_every_label_of_pate_gan_is_charged_by_a_bound_that_does_not_look(tmp_path: Path) -> None:
     """FINDINGS 7.3, 7.6: as many events as labels, however the votes fall; the whole plan is what the budget allows."""
-    adversary = pate_gan(tmp_path, iterations=3, critic_steps=2)
-    train_student(
-        adversary, student=student(), gate=adversary.gate, folder=_folder(tmp_path), streams=Streams(0), iterations=3
-    )
+    adversary, run = pate_gan(tmp_path, iterations=3, critic_steps=2)
+    train_student(adversary, student(), run, iterations=3)
     ((event, count),) = adversary.gate.ledger.tally.items()
     assert isinstance(event, Laplace)
     assert count == 3 * 2 * 4
@@ -377,17 +390,14 @@ def _play_four_rows(extra: bool, seed: int, path: Path, epsilon: float) -> float
     rows[4:] = 1.0
     hashes = np.where(np.arange(len(rows)) < 4, np.uint64(1), np.uint64(2**64 - 1))
     labels = torch.zeros(len(rows), dtype=torch.int64)
-    data = Material(features=rows, labels=labels, partition=Partition.from_hashes(hashes, teachers=2))
     spec = GeneratorSpec(kind="table", classes=1, width=6, latent=3)
     here = Gate.in_memory(Budget(epsilon=epsilon, delta=1e-5, accountant="rdp"), FastNoise(2 * seed + extra))
     settings = PATEGAN(iterations=8, samples=8, teachers=2, teacher_batch=4, teacher_rate=0.05, critic_rate=0.05)
-    folder = RunFolder.create(path)
-    streams = Streams(0)  # public, and the same for all models: the attacker knows all but the noise
-    adversary = LabelledCritic(
-        data, spec=spec, settings=settings, gate=here, folder=folder, streams=streams, device=CPU
-    )
-    player = Student(spec, init=streams.torch("init"), learning_rate=0.02)
-    train_student(adversary, student=player, gate=here, folder=folder, streams=streams, iterations=8)
+    # public randomness is the same for all models: the attacker knows all but the noise
+    run = a_run(path, settings, Given(rows, labels, hashes), spec=spec, through=here)
+    adversary = LabelledCritic(run, settings)
+    player = Student(spec, init=run.streams.torch("init"), learning_rate=0.02)
+    train_student(adversary, player, run, iterations=8)
     with torch.no_grad():
         ones, zeros = adversary.critic.scores(torch.stack([torch.ones(6), torch.zeros(6)]), labels[:2])
     return float(zeros - ones)
@@ -452,32 +462,24 @@ def test_who_was_drawn_leaves_no_trace_in_the_discriminators(tmp_path: Path) -> 
     """Who learns when is public: with other draws their weights are the same, given the same answers."""
     states = []
     for number, key in enumerate((KEY, KEY[::-1])):
-        adversary = gs_wgan(tmp_path / str(number), critic_every=1)
-        adversary._draws = type(adversary._draws)(key, "discriminator")
+        adversary, run = gs_wgan(tmp_path / str(number), critic_every=1)
+        adversary.teachers._draws = SecretDraws(key, "discriminator")
         adversary.prepare(student(), lambda: False)
         player = student()
-        answers = Answers(adversary.gate, _folder(tmp_path / str(number)))
         for t in range(2):
-            adversary.turn(t, player, answers)  # the student is not moved: the same answers for both
-        states.append(adversary.state())
+            adversary.turn(t, player, run.transcript)  # the student is not moved: the same answers for both
+        states.append(opened(adversary.state()))
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: Path) -> None:
-    from gpate.records.content_hash import hash_rows, row_id_content
-
-    features, labels = records()
-    hashes = hash_rows(row_id_content(range(40)), key=KEY)
-    kept = np.delete(np.arange(40), 11)
-    owner = int(Partition.from_hashes(hashes, teachers=4).teacher_of_record[11])
+    owner = int(neighbours(11)[0]._of_teachers(4, None).partition.teacher_of_record[11])
     states = []
-    for number, rows in enumerate((np.arange(40), kept)):
-        split = Partition.from_hashes(hashes[rows], teachers=4)
-        data = Material(features=features[rows], labels=labels[rows], partition=split)
-        adversary = gs_wgan(tmp_path / str(number), data, warm_steps=3)
+    for number, data in enumerate(neighbours(11)):
+        adversary, _ = gs_wgan(tmp_path / str(number), data, warm_steps=3)
         adversary.prepare(student(), lambda: False)
-        states.append(adversary.school.ensemble.weights)
+        states.append(adversary.teachers._ensemble.weights)
     differs = torch.stack([(states[0][name] != states[1][name]).flatten(1).any(1) for name in states[0]]).any(0)
     assert differs.tolist() == [i == owner for i in range(4)]
 
@@ -486,17 +488,17 @@ def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
-    adversary = gs_wgan(tmp_path, clip=0.01)
+    adversary, run = gs_wgan(tmp_path, clip=0.01)
     player = student()
-    turn = adversary.turn(0, player, Answers(adversary.gate, _folder(tmp_path)))
+    turn = adversary.turn(0, player, run.transcript)
     ((event, count),) = adversary.gate.ledger.tally.items()
     assert isinstance(event, OneOfManyGaussian)
     assert count == 3
     assert event.sensitivity == pytest.approx(2 * 0.01)
     assert event.sampling_probability == 1 / 4
-    ensemble = adversary.school.ensemble
+    ensemble = adversary.teachers._ensemble
     y = player.labels(3, Streams(0).torch("labels", 0))
-    drawn = adversary._draws.choices(0, 4, 3).tolist()
+    drawn = adversary.teachers._draws.choices(0, 4, 3).tolist()
     assert len(set(drawn)) > 1  # or it would not be told who answered what
     for i, one in enumerate(drawn):
         x = turn.proposed[i : i + 1].detach().requires_grad_()
@@ -509,7 +511,7 @@ def test_gs_wgan_is_told_the_label_as_loudly_as_it_says(tmp_path: Path) -> None:
     x, y = torch.rand(4, 1, 6), torch.ones(4, 1, dtype=torch.int64)
     heard = []
     for number, changes in enumerate(({"label_loudness": 5.0}, {})):
-        ensemble = gs_wgan(tmp_path / str(number), **changes).school.ensemble
+        ensemble = gs_wgan(tmp_path / str(number), **changes)[0].teachers._ensemble
         before = ensemble.scores(slice(0, 4), x, y).detach()
         ensemble.weights["out.label"][:, 1] += 1.0
         heard.append(float((ensemble.scores(slice(0, 4), x, y).detach() - before).mean()))
@@ -536,7 +538,7 @@ def test_a_local_generator_learns_from_its_own_teacher_only() -> None:
 
 
 def test_a_plan_pays_for_each_answer_of_each_iteration(tmp_path: Path) -> None:
-    adversary = gs_wgan(tmp_path)
+    adversary, _ = gs_wgan(tmp_path)
     settings, here = adversary.settings, gate()
     one = replace(
         OneOfMany(parties=4, vectors=1, dimension=6, bound=settings.clip, sigma=1.0).event(here),
@@ -545,41 +547,38 @@ def test_a_plan_pays_for_each_answer_of_each_iteration(tmp_path: Path) -> None:
     assert adversary.release.sigma == pytest.approx(least_noise(here, one).sigma, rel=1e-6)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("clip", [0.1, 0.3, 0.7, 1.0, 1.7])
-def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, tmp_path: Path) -> None:
-    """(m s) / s is not always m; a plan that did not know its own payments again would ask for them twice."""
-    for number, epsilon in enumerate(np.linspace(0.5, 9.0, 12)):
-        here = Gate.in_memory(Budget(epsilon=float(epsilon), delta=1e-5, accountant="rdp"), FastNoise(0))
-        first = gs_wgan(tmp_path / str(number), gate_=here, clip=clip)
+@pytest.mark.parametrize(
+    ("clip", "places"), [(0.3, (3, 10)), (0.7, (0, 3, 4)), (1.0, (0,)), (1.7, (5, 9))], ids=lambda value: str(value)
+)
+def test_what_is_paid_is_what_was_planned_to_the_last_bit(clip: float, places: tuple[int, ...], tmp_path: Path) -> None:
+    """(m s) / s is not always m; a plan that did not know its own payments again would ask for them twice.
+
+    At these places, but for clip 1, it is not m: 7 of 60 that were tried.
+    """
+    for place in places:
+        epsilon = float(np.linspace(0.5, 9.0, 12)[place])
+        here = Gate.in_memory(Budget(epsilon=epsilon, delta=1e-5, accountant="rdp"), FastNoise(0))
+        first, _ = gs_wgan(tmp_path / str(place), through=here, clip=clip)
         first.release(Sensitive(torch.zeros(3, 6)), here)
         first.release(Sensitive(torch.zeros(3, 6)), here)  # all that was planned
         ((paid, count),) = here.ledger.tally.items()
-        again = gs_wgan(tmp_path / str(number), gate_=here, clip=clip)  # finds nothing left to be paid
+        again, _ = gs_wgan(tmp_path / str(place), through=here, clip=clip)  # finds nothing left to be paid
         assert count == 6
         assert again.release.event(here).once() == paid
 
 
 def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
-    from gpate.run.progress import Interrupted
-
-    whole = gs_wgan(tmp_path / "whole", warm_steps=4)
+    whole, _ = gs_wgan(tmp_path / "whole", warm_steps=4)
     whole.prepare(student(), lambda: False)
-    stopped = gs_wgan(tmp_path / "stopped", warm_steps=4)
+    stopped, _ = gs_wgan(tmp_path / "stopped", warm_steps=4)
     asked = iter(range(1, 9))
     with pytest.raises(Interrupted):
         stopped.prepare(student(), lambda: next(asked) >= 2)
-    again = SecretCritic(
-        material(4),
-        spec=SPEC,
-        settings=stopped.settings,
-        gate=gate(),
-        folder=_folder(tmp_path / "stopped"),
-        streams=Streams(0),
-        key=KEY,
-        device=CPU,
-    )
+    again, _ = gs_wgan(tmp_path / "stopped", warm_steps=4)
     again.prepare(student(), lambda: False)
-    assert all(torch.equal(whole.state()[name], tensor) for name, tensor in again.state().items())
+    expected, found = opened(whole.state()), opened(again.state())
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], tensor) for name, tensor in found.items())
     assert not whole.gate.ledger.tally  # a warm start releases nothing
 
 
@@ -589,25 +588,18 @@ def test_the_warm_start_is_resumed_where_it_was_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["image", "table"])
 def test_dp_merf_is_one_release_beside_the_class_counts(kind: str, tmp_path: Path) -> None:
     settings = {"matching.steps": 3, "matching.batch": 20, "first.frequencies": 30}
-    model = GPATE(epsilon=1.0, recipe="dpmerf", settings=settings, noise="fast", seed=0)
+    model = Synthesizer(epsilon=1.0, recipe="dpmerf", settings=settings, noise="fast", seed=0)
     if kind == "image":
         model.fit(*images(), schema=IMAGES, out=tmp_path / "run")
     else:
         model.fit(table(), schema=TABLE, out=tmp_path / "run")
-    purposes = [entry.purpose for entry in _ledger(tmp_path).entries]
+    ledger = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl")
+    purposes = [entry.purpose for entry in ledger.entries]
     assert [p for p in purposes if p != "tally"] == ["class counts", "sum"]
 
 
-def _ledger(path: Path) -> Any:
-    from gpate.accounting import read_ledger
-
-    return read_ledger(path / "run" / "release" / "ledger.jsonl")
-
-
-def test_sensitive_slopes_cannot_be_looked_into(tmp_path: Path) -> None:
-    from gpate.errors import SensitiveAccess
-
-    slopes = gs_wgan(tmp_path).school.ensemble.slopes_by(torch.tensor([0, 3]), torch.rand(2, 6), torch.tensor([0, 1]))
-    assert isinstance(slopes, Sensitive)
+def test_sensitive_gradients_cannot_be_looked_into(tmp_path: Path) -> None:
+    gradients = gs_wgan(tmp_path)[0].teachers.secret_gradients(0, torch.rand(2, 6), torch.tensor([0, 1]))
+    assert isinstance(gradients, Sensitive)
     with pytest.raises(SensitiveAccess):
-        len(slopes)  # type: ignore[arg-type]
+        len(gradients)  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gpate.records.chunks import Tensors
 
 from gpate.accounting import Budget, Receipt
 from gpate.accounting.gaussian import mu_for
@@ -17,23 +16,29 @@ from gpate.boundary import ExactNoise, FastNoise, Gate, Noise, Released
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Learner, Unit
 from gpate.features.image_features import ImageFeatures
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import Student
 from gpate.generators.matching import Matching
-from gpate.methods.embedding.method import (
-    COLOUR_IMAGES,
-    MERF,
-    SMALL_IMAGES,
-    Embedding,
-    noise_of,
-    plausible_counts,
-    target_for,
-    train_by_embedding,
-)
+from gpate.methods.base import AnySchema
+from gpate.methods.embedding import Embedding
+from gpate.methods.embedding.method import embed, noise_of, plausible_counts, target_for
+from gpate.methods.embedding.settings import COLOUR_IMAGES, MERF, SMALL_IMAGES
+from gpate.records import HeldRecords
+from gpate.records.raw import RawRecords
 from gpate.run.folder import RunFolder
-from gpate.run.progress import Interrupted, Progress
+from gpate.run.progress import Interrupted, Monitor, Progress
+from gpate.schema import ImageSchema
 from gpate.streams import Streams
+from tests.methods.answers import lose_answer
+from tests.methods.runs import make_run, settings_for
+from tests.methods.small import TABLE
 
 STEPS = 4
+IN_ROUND_1 = 3
+"""When it is asked whether to stop: before the class counts, before the sums, and after each step of round 1."""
+
+IN_ROUND_2 = IN_ROUND_1 + STEPS + 1
+"""After its first step."""
+
 SMALL = Embedding(
     shares=(0.6, 0.4),
     first=ImageFeatures(frequencies=20),
@@ -41,17 +46,21 @@ SMALL = Embedding(
     matching=Matching(steps=STEPS, batch=12),
     rematching=Matching(steps=STEPS, batch=12),
     little_noise=None,
+    latent=4,
     chunk=32,
 )
-SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
+SCHEMA = ImageSchema(channels=1, height=8, width=8, classes=("a", "b", "c"))
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 
 
-def records(classes: int = 3, count: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
-    labels = torch.arange(count) % classes
-    images = torch.rand(count, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.2
-    images[torch.arange(count), labels * 2] += 0.8
-    return images.flatten(1), labels
+Data = tuple[np.ndarray, np.ndarray | None]
+
+
+def records(classes: int = 3, count: int = 90) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.arange(count) % classes
+    images = torch.rand(count, 8, 8, generator=torch.Generator().manual_seed(0)).numpy() * 0.2
+    images[np.arange(count), labels * 2] += 0.8
+    return np.rint(images * 255).astype(np.uint8), labels
 
 
 class Run:
@@ -67,22 +76,29 @@ class Run:
         self.progress: list[Progress] = []
 
     def go(
-        self, data: tuple[torch.Tensor, torch.Tensor] | None = None, spec: GeneratorSpec = SPEC, stop_after: int = 10**9
+        self, data: Data | None = None, schema: AnySchema = SCHEMA, stop_after: int = 10**9
     ) -> tuple[Student, np.ndarray]:
         asked = iter(range(1, 10**9))
-        features, labels = records() if data is None else data
-        return train_by_embedding(
-            Tensors(features, labels),
-            spec=spec,
-            settings=self.settings,
-            gate=self.gate,
-            folder=self.folder,
-            streams=Streams(3),
-            device=torch.device("cpu"),
+        images, labels = records() if data is None else data
+        monitor = Monitor(
             on_progress=self.progress.append,
             on_warning=self.warnings.append,
             stop=lambda: next(asked) >= stop_after,
         )
+        run = make_run(
+            HeldRecords(
+                RawRecords(kind="image", records=images, labels=labels)
+            ),  # also those that no reader would take
+            None,
+            schema,
+            settings_for("embedding", embedding=self.settings),
+            gate=self.gate,
+            folder=self.folder,
+            monitor=monitor,
+            seed=3,
+        )
+        student = embed(run)
+        return student, student.shares
 
     def reopen(self) -> None:
         self.gate.close()
@@ -145,7 +161,7 @@ def test_a_run_takes_the_steps_that_its_noise_allows_and_a_resumed_one_too(
     """Of four and four: at epsilon 0.2 a class of 30 has noise of about 0.7, at 200 of 0.002."""
     run = Run(tmp_path, settings=replace(SMALL, little_noise=0.01), budget=Budget(epsilon=epsilon, delta=1e-5))
     with pytest.raises(Interrupted):
-        run.go(stop_after=1)
+        run.go(stop_after=IN_ROUND_1)
     run.reopen()
     run.go()
     assert run.progress[-1].iteration == steps
@@ -165,12 +181,12 @@ def test_on_the_benchmarks_the_default_takes_what_the_research_log_says() -> Non
 # --- stops, kills and resuming --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop_after", [STEPS + 1, 2 * STEPS - 1])
+@pytest.mark.parametrize("stop_after", [IN_ROUND_2, IN_ROUND_2 + STEPS - 2])
 def test_a_run_stopped_in_its_last_round_ends_as_if_it_never_had_been(tmp_path: Path, stop_after: int) -> None:
     (tmp_path / "a").mkdir()
     whole, _ = Run(tmp_path / "a").go()
     run = Run(tmp_path)
-    with pytest.raises(Interrupted, match="round 2"):
+    with pytest.raises(Interrupted, match="was trained"):
         run.go(stop_after=stop_after)
     run.reopen()
     resumed, _ = run.go()
@@ -180,8 +196,8 @@ def test_a_run_stopped_in_its_last_round_ends_as_if_it_never_had_been(tmp_path: 
 
 def test_a_run_killed_in_its_first_round_pays_for_nothing_twice(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    with pytest.raises(Interrupted, match="round 1"):
-        run.go(stop_after=2)
+    with pytest.raises(Interrupted, match="was trained"):
+        run.go(stop_after=IN_ROUND_1 + 1)
     before = [entry.event for entry in run.gate.ledger.entries]
     assert len(before) == 2
     run.reopen()
@@ -196,8 +212,8 @@ def test_a_release_lost_in_a_kill_stays_paid_and_the_rest_goes_on(tmp_path: Path
     """The first round's sums were paid for and never written: what is left goes to asking again."""
     run = Run(tmp_path)
     with pytest.raises(Interrupted):
-        run.go(stop_after=1)
-    (run.folder.private / "released-0.safetensors").unlink()
+        run.go(stop_after=IN_ROUND_1)
+    lose_answer(run.folder.private, "round 1")
     run.reopen()
     run.go()
     assert len(run.gate.ledger.entries) == 4
@@ -208,8 +224,8 @@ def test_a_release_lost_in_a_kill_stays_paid_and_the_rest_goes_on(tmp_path: Path
 def test_a_last_release_lost_in_a_kill_leaves_the_earlier_rounds(tmp_path: Path) -> None:
     run = Run(tmp_path)
     with pytest.raises(Interrupted):
-        run.go(stop_after=STEPS + 1)
-    (run.folder.private / "released-1.safetensors").unlink()
+        run.go(stop_after=IN_ROUND_2)
+    lose_answer(run.folder.private, "round 2")
     run.reopen()
     run.go()
     assert len(run.gate.ledger.entries) == 3
@@ -219,8 +235,8 @@ def test_a_last_release_lost_in_a_kill_leaves_the_earlier_rounds(tmp_path: Path)
 def test_an_only_release_lost_in_a_kill_is_an_error_that_says_so(tmp_path: Path) -> None:
     run = Run(tmp_path, settings=replace(SMALL, shares=(1.0,)))
     with pytest.raises(Interrupted):
-        run.go(stop_after=1)
-    (run.folder.private / "released-0.safetensors").unlink()
+        run.go(stop_after=IN_ROUND_1)
+    lose_answer(run.folder.private, "round 1")
     run.reopen()
     with pytest.raises(BudgetExceeded, match="Nothing worth a release is left"):
         run.go()
@@ -230,7 +246,7 @@ def test_a_learned_map_is_kept_with_its_release(tmp_path: Path) -> None:
     """The sums of round 2 belong to the very network they were taken with: it is read back, not learned again."""
     run = Run(tmp_path)
     with pytest.raises(Interrupted):
-        run.go(stop_after=STEPS + 1)
+        run.go(stop_after=IN_ROUND_2)
     kept = run.folder.private / "features-1.safetensors"
     written = kept.stat().st_mtime_ns
     run.reopen()
@@ -263,9 +279,8 @@ def test_a_roomy_epsilon_does_not_warn(tmp_path: Path) -> None:
 
 
 def test_one_class_without_labels(tmp_path: Path) -> None:
-    features, _ = records()
     run = Run(tmp_path)
-    student, shares = run.go((features, torch.zeros(90, dtype=torch.int64)), replace(SPEC, classes=1))
+    student, shares = run.go((records()[0], None), replace(SCHEMA, classes=()))
     assert shares.tolist() == [1.0]
     assert len(run.gate.ledger.entries) == 3
     assert bool(weights(student).isfinite().all())
@@ -273,8 +288,7 @@ def test_one_class_without_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 40])
 def test_classes_without_records_and_data_without_records(tmp_path: Path, count: int) -> None:
-    features, labels = records(classes=2, count=count)
-    student, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go((features, labels))
+    student, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go(records(classes=2, count=count))
     assert bool(weights(student).isfinite().all())
     assert shares.min() >= 0
     if count == 40:
@@ -282,15 +296,15 @@ def test_classes_without_records_and_data_without_records(tmp_path: Path, count:
 
 
 def test_shares_follow_the_counts(tmp_path: Path) -> None:
-    features, labels = records(count=900)
-    kept = (labels != 1) | (torch.arange(900) % 4 == 0)
-    _, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go((features[kept], labels[kept]))
+    images, labels = records(count=900)
+    kept = (labels != 1) | (np.arange(900) % 4 == 0)
+    _, shares = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5)).go((images[kept], labels[kept]))
     assert shares == pytest.approx([300 / 675, 75 / 675, 300 / 675], abs=0.03)
 
 
 def test_tables_and_no_privacy_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="image"):
-        Run(tmp_path).go(spec=GeneratorSpec(kind="table", width=64, classes=3))
+    with pytest.raises(InvalidValue, match="a single one for a table"):
+        Run(tmp_path).go(schema=TABLE)
     (tmp_path / "b").mkdir()
     with pytest.raises(InvalidValue, match="finite"):
         Run(tmp_path / "b", budget=Budget(epsilon=math.inf, delta=1e-5)).go()
@@ -348,17 +362,15 @@ def test_digits_at_epsilon_one_teach_a_classifier_to_read_real_ones(tmp_path: Pa
 
     schema = Schema.load(dataset("digits").schema_path)
     real = {split: load("digits", split) for split in ("train", "test")}  # type: ignore[arg-type]
-    images = {split: ImageCodec(schema).encode(loaded.images).flatten(1) for split, loaded in real.items()}  # type: ignore[arg-type]
-    settings = SMALL_IMAGES
-    spec = settings.spec_for(GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10))
-    run = Run(tmp_path, settings=replace(settings, matching=replace(settings.matching, steps=150)))
-    student, _ = run.go((images["train"], torch.from_numpy(real["train"].labels)), spec)
+    run = Run(tmp_path, settings=replace(SMALL_IMAGES, matching=replace(SMALL_IMAGES.matching, steps=150)))
+    student, _ = run.go((real["train"].images, real["train"].labels), schema)
     labels = student.labels(1437, Streams(0).torch("labels"))
     made = torch.cat(
         [x for x, _ in sample_chunks(student.frozen(Streams(0).torch("s")), labels, Streams(0).torch("z"))]
     )
     classifier = LogisticRegression(max_iter=300).fit(made.numpy(), labels.numpy())
-    assert classifier.score(images["test"].numpy(), real["test"].labels) >= 0.82
+    test = ImageCodec(schema).encode(real["test"].images).flatten(1)  # type: ignore[arg-type]
+    assert classifier.score(test.numpy(), real["test"].labels) >= 0.82
 
 
 @pytest.mark.parametrize("settings", [Embedding(), SMALL_IMAGES, COLOUR_IMAGES, MERF])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from operator import itemgetter
+import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpate.run.journal import Journal, Noisy, mu_left
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -21,17 +20,24 @@ from gpate.accounting import Budget
 from gpate.accounting.events import GaussianNoise
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive, Tables, Vectors
-from gpate.boundary.values import opened
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.generators.mixture import Mixture
 from gpate.generators.mixture_fit import Fitting
-from gpate.methods.adversarial_training import Interrupted
-from gpate.methods.marginals.method import ALIKE_COMPONENTS, RARE_PARTS, Marginals, train_by_marginals
+from gpate.methods import method_named
+from gpate.methods.marginals.method import RARE_PARTS, Marginals
+from gpate.methods.marginals.mixture_model import ALIKE_COMPONENTS
+from gpate.methods.marginals.releases import TableReleases
 from gpate.methods.marginals.table_view import Scale, divided
+from gpate.records import HeldRecords
+from gpate.records.raw import RawRecords
 from gpate.run.folder import RunFolder
+from gpate.run.progress import SILENT, Interrupted, Monitor
+from gpate.run.transcript import Transcript, mu_left
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
-from gpate.streams import Streams
+from tests.methods.answers import Answer, change_answers, lose_answer
+from tests.methods.neighbours import move, releases_of_neighbours, squared
+from tests.methods.runs import make_run, settings_for
 
 TABLES = Tables(sizes=(3, 2, 4), tables=((0,), (1,), (0, 2), (0, 1, 2)))
 BLOCKS = (
@@ -39,6 +45,8 @@ BLOCKS = (
     Distances(tables=TABLES, predictions=np.arange(TABLES.dimension)),
     Vectors(dimension=3, l2_bound=2.5),
 )
+
+ENDLESS = Budget(epsilon=float("inf"), delta=1e-5)
 
 
 def grouped(codes: np.ndarray, vectors: np.ndarray, groups: np.ndarray) -> Sensitive[Grouped]:
@@ -62,13 +70,13 @@ def test_one_record_moves_all_blocks_together_by_at_most_one(
     """Exactly, in integers, whatever its group: the sensitivity that the event charges for."""
     mechanism = NoisyBlocks(sigma=sigma, blocks=BLOCKS)
     rows = np.array(codes)
-    whole = opened(mechanism.fixed_point(grouped(rows, vectors, groups)))
+    whole = grouped(rows, vectors, groups)
     rest = grouped(np.delete(rows, out, 0), np.delete(vectors, out, 0), np.delete(groups, out))
-    moved = [int(v) for v in whole - opened(mechanism.fixed_point(rest))]
-    steps = int(1 / mechanism.unit)
-    assert sum(v * v for v in moved) <= steps * steps
+    (pair,) = releases_of_neighbours(lambda with_, gate: mechanism(whole if with_ else rest, gate), ENDLESS)
+    moved = squared(move(pair))
+    assert moved <= 1
     if groups[out] < 2:  # tables use all of the bound but for the grid
-        assert sum(v * v for v in moved) * mechanism.unit**2 == pytest.approx(1.0, rel=1e-5)
+        assert float(moved) == pytest.approx(1.0, rel=1e-5)
 
 
 @given(codes=st.lists(CODES, min_size=1, max_size=20))
@@ -84,7 +92,9 @@ def test_counts_and_distances_equal_the_slow_reference(codes: list[tuple[int, ..
         slow.append(counts)
     assert TABLES.counts(rows).tolist() == np.concatenate([part.ravel() for part in slow]).tolist()
     unit = 2.0**-20
-    assert BLOCKS[1].steps(rows, unit).tolist() == [int(d) * TABLES.weight(unit) for d in distances]
+    assert BLOCKS[1].steps(BLOCKS[1].exact(rows, unit), unit).tolist() == [
+        int(d) * TABLES.weight(unit) for d in distances
+    ]
 
 
 def test_what_is_charged_is_one_over_sigma_and_what_is_drawn_has_the_spread_it_says() -> None:
@@ -126,6 +136,10 @@ def test_a_record_outside_its_tables_or_counted_twice_is_refused_and_costs_nothi
 # --- the whole method ---------------------------------------------------------------------------------------------------
 
 QUICK = Marginals(fitting=Fitting(components=4, restarts=2, steps=30), groups=4, resolution=16, rare_components=16)
+FEWEST = replace(QUICK, fitting=Fitting(components=2, restarts=1, steps=2))
+"""Where releases matter alone."""
+
+LAST = "two-way tables, rare moments"
 COLUMNS: dict[str, Any] = {
     "age": {"type": "integer", "bounds": [0, 99], "missing": True},
     "pay": {"type": "numeric", "bounds": [0, 50]},
@@ -166,15 +180,15 @@ def train(
     folder: RunFolder,
     gate: Gate,
     schema: TableSchema,
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | HeldRecords,
     settings: Marginals = QUICK,
-    **more: Callable[..., Any],
+    monitor: Monitor = SILENT,
 ) -> tuple[Mixture, np.ndarray]:
-    encoded = TableCodec(schema).encode(frame)
-    labels = torch.zeros(len(frame), dtype=torch.int64) if encoded.labels is None else encoded.labels
-    return train_by_marginals(
-        encoded.features, labels, schema=schema, settings=settings, gate=gate, folder=folder, streams=Streams(0), **more
-    )
+    given = settings_for("marginals", marginals=settings)
+    run = make_run(frame, None, schema, given, gate=gate, folder=folder, monitor=monitor)
+    fitted = method_named("marginals").fit(run)
+    assert isinstance(fitted.generator, Mixture)
+    return fitted.generator, fitted.proportions
 
 
 def spent(gate: Gate) -> list[float]:
@@ -235,7 +249,7 @@ def test_a_run_stopped_before_any_release_resumes_without_paying_twice(tmp_path:
     for done in range(releases):  # each resumed run makes one release and is stopped before the next
         asked = iter(range(2))
         with Gate.resume(folder.ledger, budget, ExactNoise()) as gate, pytest.raises(Interrupted):
-            train(folder, gate, schema, frame, stop=lambda asked=asked: next(asked) == 1)
+            train(folder, gate, schema, frame, monitor=Monitor(stop=lambda asked=asked: next(asked) == 1))
         with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
             assert len(gate.ledger.entries) == done + 1
     with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
@@ -250,7 +264,7 @@ def test_a_run_stopped_before_any_release_resumes_without_paying_twice(tmp_path:
 
 
 def test_an_answer_lost_after_it_was_paid_stays_paid(tmp_path: Path) -> None:
-    """The process dies between the ledger and the journal: the rest is planned anew, within the same budget."""
+    """The process dies between the ledger and the transcript: the rest is planned anew, within the same budget."""
     schema, frame = people()
     budget = Budget(epsilon=1.0, delta=1e-5)
     folder = RunFolder.create(tmp_path / "run")
@@ -260,12 +274,12 @@ def test_an_answer_lost_after_it_was_paid_stays_paid(tmp_path: Path) -> None:
     asked = iter(range(100))
     with Gate.create(lost.ledger, budget, ExactNoise()) as gate:
         with pytest.raises(Interrupted):
-            train(lost, gate, schema, frame, stop=lambda: next(asked) >= 2)
-        (lost.private / "release-one-way-tables.json").unlink()
+            train(lost, gate, schema, frame, monitor=Monitor(stop=lambda: next(asked) >= 2))
+        lose_answer(lost.private, "one-way tables")
         train(lost, gate, schema, frame)
         assert len(gate.ledger.entries) == 4
         assert gate.spend <= 1.0
-    (lost.private / "release-two-way-tables.json").unlink()
+    lose_answer(lost.private, "two-way tables")
     with Gate.resume(lost.ledger, budget, ExactNoise()) as gate, pytest.raises(BudgetExceeded):
         train(lost, gate, schema, frame)
 
@@ -275,10 +289,11 @@ def test_answers_of_another_ledger_are_not_recalled(tmp_path: Path) -> None:
     blocks = (Tables(sizes=(2,), tables=((0,),)),)
     records = Sensitive(Grouped(groups=torch.zeros(2, dtype=torch.int64), rows=(torch.tensor([[0], [1]]),)))
     folder = RunFolder.create(tmp_path / "run")
-    journal = Journal(Gate.in_memory(budget), folder, {"first": 0.5, "second": 0.5})
-    journal.ask("first", lambda _: blocks, lambda _: records)
+    first = Transcript(Gate.in_memory(budget), folder)
+    TableReleases(first, {"first": 0.5, "second": 0.5}).ask("first", lambda _: blocks, lambda _: iter([records]))
+    second = Transcript(Gate.in_memory(budget), folder)
     with pytest.raises(LedgerMismatch):
-        Journal(Gate.in_memory(budget), folder, {"first": 1.0}).ask("first", lambda _: blocks, lambda _: records)
+        TableReleases(second, {"first": 1.0}).ask("first", lambda _: blocks, lambda _: iter([records]))
 
 
 def test_mu_left_is_what_the_gate_allows() -> None:
@@ -349,7 +364,21 @@ def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) ->
         assert found["debt"].mean() == pytest.approx(-3, abs=0.6)
 
 
-def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path) -> None:
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """Numbers in each block of each release, by its purpose."""
+    seen: dict[str, list[int]] = {}
+    release = NoisyBlocks.release
+
+    def noted(self: NoisyBlocks, exact: Any, gate: Gate) -> Any:
+        seen[self.purpose] = [block.dimension for block in self.blocks]
+        return release(self, exact, gate)
+
+    monkeypatch.setattr(NoisyBlocks, "release", noted)
+    return seen
+
+
+def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path, parts: dict[str, list[int]]) -> None:
     """Ten columns that say nearly the same: along their diagonal a common class is three times as wide as along each, and one in
     twenty of it lies beyond the border. Pairs of the last part, whose tables would lack these, are as wide as those of the first.
     """
@@ -364,73 +393,50 @@ def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path) -> N
     settings = Marginals(fitting=Fitting(components=32, restarts=2, steps=300), groups=8, resolution=32)
     with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
         student, _ = train(folder, gate, schema, frame, settings)
-    assert len(folder.read_json("release-two-way-tables-rare-moments.json")["tables"]) == 2
+    assert len(parts[LAST]) == 2
     labels = torch.zeros(40_000, dtype=torch.int64)
     made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     first, last = (((made[a] > 1.5) & (made[b] > 1.5)).mean() for a, b in (("c0", "c1"), ("c8", "c9")))
     assert last == pytest.approx(first, rel=0.3)
 
 
-def test_a_run_of_a_version_that_asked_otherwise_is_not_resumed(tmp_path: Path) -> None:
-    folder, budget = RunFolder.create(tmp_path / "run"), Budget(epsilon=10.0, delta=1e-5)
+def test_a_run_of_a_version_that_asked_otherwise_is_not_resumed(tmp_path: Path, parts: dict[str, list[int]]) -> None:
+    folder, budget, name = RunFolder.create(tmp_path / "run"), Budget(epsilon=10.0, delta=1e-5), LAST
     with Gate.create(folder.ledger, budget, FastNoise(0)) as gate:
         train(folder, gate, *with_alikes(70))
-    kept = folder.read_json("release-two-way-tables-rare-moments.json")
-    assert len(kept["tables"]) == 3
-    folder.write_json("release-two-way-tables-rare-moments.json", {**kept, "tables": kept["tables"][:2]})
+    assert len(parts[name]) == 3
+
+    def without_alikes(answers: list[Answer]) -> list[Answer]:
+        ((head, raw),) = [answer for answer in answers if answer[0]["name"] == name]
+        fewer = sum(parts[name][:2])
+        short = raw[: fewer * struct.calcsize("d")]
+        return [*answers[:-1], ({**head, "shape": [fewer], "bytes": len(short)}, short)]
+
+    change_answers(folder.private / "answers.bin", without_alikes)
     with Gate.resume(folder.ledger, budget, FastNoise(0)) as gate, pytest.raises(LedgerMismatch, match="other parts"):
         train(folder, gate, *with_alikes(70))
 
 
-class Watched:
-    """A journal that sums without a budget, and keeps what was summed. With answers of another run it gives those."""
-
-    said: dict[str, list[Noisy]]
-    sums: dict[str, list[np.ndarray]]
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.shares: dict[str, float] = {}
-
-    def split(self, *_: Any) -> None:
-        """Shares are of no interest."""
-
-    def ask(self, name: str, blocks: Callable[..., Any], records: Callable[..., Any]) -> list[Noisy]:
-        mechanism = NoisyBlocks(sigma=0.2, blocks=blocks(0.2))
-        rows = records(0.2)
-        ends = np.cumsum([block.dimension for block in mechanism.blocks])[:-1]
-        whole = [int(v) for v in opened(mechanism.fixed_point(rows))]
-        self.sums[name] = [part / int(1 / mechanism.unit) for part in np.split(np.array(whole, dtype=object), ends)]
-        if name not in self.said:
-            answer = mechanism(rows, Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), FastNoise(0)))
-            each = enumerate(mechanism.spreads)
-            self.said[name] = [Noisy(tables=answer.map(itemgetter(i)), spread=spread) for i, spread in each]
-        return self.said[name]
-
-
 @pytest.mark.parametrize(("out", "block"), [(310, 2), (5, 1), (5000, 0)], ids=["look-alike", "rare", "common"])
 def test_whoever_is_left_out_no_release_moves_by_more_than_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: int, block: int
+    tmp_path: Path, parts: dict[str, list[int]], out: int, block: int
 ) -> None:
-    """From class counts to moments, given what was released before: the whole way from a record to its blocks. In the last part
-    it moves one block alone.
+    """From class counts to moments, given what was released before: the whole way from a record to what noise is added to. In
+    the last part it moves one block alone.
     """
     schema, frame = with_alikes(70)
-    monkeypatch.setattr("gpate.methods.marginals.method.Journal", Watched)
-    monkeypatch.setattr(Watched, "said", {}, raising=False)
-    sums = []
-    for number, records in enumerate((frame, frame.drop(index=out))):
-        monkeypatch.setattr(Watched, "sums", {}, raising=False)
-        folder = RunFolder.create(tmp_path / str(number))
-        with Gate.create(folder.ledger, Budget(epsilon=10.0, delta=1e-5), FastNoise(0)) as gate:
-            train(folder, gate, schema, records)
-        sums.append(Watched.sums)
-    moved = {
-        name: [float(((a - b) ** 2).sum()) for a, b in zip(sums[0][name], sums[1][name], strict=True)]
-        for name in sums[0]
-    }
-    assert len(moved) == 5
-    assert all(0 < math.fsum(parts) <= 1 for parts in moved.values())
-    assert [part > 0 for part in moved["two-way tables, rare moments"]] == [i == block for i in range(3)]
+
+    def play(with_: bool, gate: Gate) -> None:
+        folder = RunFolder.create(tmp_path / str(with_))
+        train(folder, gate, schema, frame if with_ else frame.drop(index=out), FEWEST)
+
+    pairs = releases_of_neighbours(play, Budget(epsilon=200.0, delta=1e-5))
+    assert len(pairs) == 5
+    assert all(0 < squared(move(pair)) <= 1 for pair in pairs)
+    assert pairs[-1][0].purpose == LAST
+    moved, ends = move(pairs[-1]), np.cumsum(parts[LAST])
+    each = [squared(moved[end - size : end]) for end, size in zip(ends, parts[LAST], strict=True)]
+    assert [part > 0 for part in each] == [i == block for i in range(3)]
 
 
 @given(
@@ -484,7 +490,6 @@ CASES = {
         pd.DataFrame({"x": RNG.random(50), "c": [0.5] * 50, "k": ["only"] * 50, "y": ["a"] * 50}),
         "y",
     ),
-    "only the target": small({"y": {"type": "boolean"}}, pd.DataFrame({"y": RNG.random(50) < 0.5}), "y"),
     "many categories": small(
         {"z": {"type": "categorical", "categories": list(range(1000)), "missing": True}, "b": {"type": "boolean"}},
         pd.DataFrame({"z": pd.array(RNG.integers(0, 1000, 500), dtype="Int64"), "b": RNG.random(500) < 0.5}),
@@ -496,9 +501,10 @@ CASES = {
 @pytest.mark.parametrize("epsilon", [0.01, 5.0])
 def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: str, epsilon: float) -> None:
     schema, frame = CASES[name]
+    held = HeldRecords(RawRecords(kind="table", records=frame))  # also those that no reader would take
     folder, warnings = RunFolder.create(tmp_path / "run"), list[str]()
     with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), FastNoise(0)) as gate:
-        student, shares = train(folder, gate, schema, frame, on_warning=warnings.append)
+        student, shares = train(folder, gate, schema, held, monitor=Monitor(on_warning=warnings.append))
     assert shares.sum() == pytest.approx(1.0)
     if epsilon < 1:
         assert any("noise" in warning for warning in warnings)
@@ -508,3 +514,11 @@ def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: st
     made = TableCodec(schema).decode(rows, labels if schema.label else None)
     assert len(made) == 30
     assert list(made.columns) == schema.names
+
+
+def test_a_table_of_its_target_alone_is_refused(tmp_path: Path) -> None:
+    schema, frame = small({"y": {"type": "boolean"}}, pd.DataFrame({"y": RNG.random(50) < 0.5}), "y")
+    gate = Gate.in_memory(Budget(epsilon=1.0, delta=1e-5))
+    with pytest.raises(InvalidValue, match="beside the target"):
+        train(RunFolder.create(tmp_path / "run"), gate, schema, frame)
+    assert not gate.ledger.entries

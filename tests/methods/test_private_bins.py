@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +11,34 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpate.run.journal import Journal, Noisy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
-from gpate.boundary import ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive
-from gpate.boundary.blocks import Block
-from gpate.boundary.values import opened
+from gpate.boundary import ExactNoise, FastNoise, Gate
 from gpate.errors import InvalidValue
 from gpate.features.table_cells import TableCells
 from gpate.generators.mixture_fit import Fitting
-from gpate.methods.adversarial_training import Interrupted
 from gpate.methods.marginals.method import Marginals
 from gpate.methods.marginals.private_bins import ROUNDS, find_bins, to_ask
+from gpate.methods.marginals.releases import TableReleases
+from gpate.records import open_records
 from gpate.run.folder import RunFolder
+from gpate.run.progress import Interrupted, Monitor
+from gpate.run.transcript import Transcript
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import TableCodec
+from tests.methods.neighbours import move, releases_of_neighbours, squared
 from tests.methods.test_marginals import spent, train
 
 WIDE = Marginals(
     bins="quantiles", fitting=Fitting(components=8, restarts=2, steps=150), groups=6, rare_components=16, resolution=64
 )
+FEWEST = replace(WIDE, fitting=Fitting(components=2, restarts=1, steps=2))
+"""Where releases matter alone."""
+
 PLAIN = Marginals(fitting=WIDE.fitting, groups=6, rare_components=16)
 
 
@@ -59,20 +63,6 @@ def incomes(count: int = 6000) -> tuple[TableSchema, Any]:
     )
 
 
-class Spy(Journal):
-    """Keeps the mechanism and the records of each release."""
-
-    def __init__(self, *more: Any) -> None:
-        super().__init__(*more)
-        self.seen: list[tuple[NoisyBlocks, Callable[[float], Sensitive[Grouped]]]] = []
-
-    def ask(
-        self, name: str, blocks: Callable[[float], tuple[Block, ...]], records: Callable[[float], Sensitive[Grouped]]
-    ) -> list[Noisy]:
-        self.seen.append((NoisyBlocks(sigma=10.0, blocks=blocks(10.0)), records))
-        return super().ask(name, blocks, records)
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     values=hnp.arrays(np.float64, (12, 2), elements=st.floats(-1e9, 1e9)),
@@ -92,20 +82,19 @@ def test_one_record_moves_the_counts_of_every_round_by_at_most_what_is_charged(
         {"a": values[:, 0], "b": pd.array(np.where(missing, None, np.rint(values[:, 1])), dtype="Int64")},
     )
     cells = TableCells(schema, resolution=8)
-    folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run")
-    gate = Gate.in_memory(Budget(epsilon=1000.0, delta=1e-5), FastNoise(0))
-    whole = Spy(gate, folder, Marginals().shares(2, rounds=ROUNDS))
-    find_bins(whole, TableCodec(schema).encode(frame).features, cells, to_ask(schema, cells), resolution=8)
-    assert 1 <= len(whole.seen) <= ROUNDS
-    for mechanism, records in whole.seen:
-        full = opened(mechanism.fixed_point(records(10.0)))
-        kept = opened(records(10.0)).rows[0]
-        without = torch.cat([kept[:out], kept[out + 1 :]])
-        groups = torch.zeros(len(without), dtype=torch.int64)
-        less = opened(mechanism.fixed_point(Sensitive(Grouped(groups=groups, rows=(without,)))))
-        moved, steps = [int(v) for v in full - less], int(1 / mechanism.unit)
-        assert sum(v * v for v in moved) <= steps * steps
-        assert sum(v * v for v in moved) * mechanism.unit**2 == pytest.approx(1.0, rel=1e-4)
+
+    def play(with_: bool, gate: Gate) -> None:
+        transcript = Transcript(gate, RunFolder.create(tmp_path_factory.mktemp("run") / "run"))
+        rows = frame if with_ else frame.drop(index=out)
+        records = open_records(rows, None, schema, key=bytes(32))
+        releases = TableReleases(transcript, Marginals().shares(2, rounds=ROUNDS))
+        find_bins(releases, records, cells, to_ask(schema, cells), resolution=8)
+
+    pairs = releases_of_neighbours(play, Budget(epsilon=1000.0, delta=1e-5))
+    assert 1 <= len(pairs) <= ROUNDS
+    for pair in pairs:
+        assert squared(move(pair)) <= 1
+        assert float(squared(move(pair))) == pytest.approx(1.0, rel=1e-4)
 
 
 def test_a_record_is_coded_by_itself_alone() -> None:
@@ -126,13 +115,13 @@ def test_the_parts_add_up_to_the_budget_exactly(tmp_path: Path, epsilon: float, 
         frame["pay"] = np.random.default_rng(0).uniform(0, 1e9, len(frame))
     folder = RunFolder.create(tmp_path / "run")
     with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=1e-5), ExactNoise()) as gate:
-        train(folder, gate, schema, frame, WIDE)
+        train(folder, gate, schema, frame, FEWEST)
         parts, whole = spent(gate), mu_for(epsilon, delta=1e-5) ** 2
         purposes = [entry.purpose for entry in gate.ledger.entries]
     bins = [part for part, purpose in zip(parts, purposes, strict=True) if purpose.startswith("bins")]
     if epsilon >= 1:  # it stops after one round where nothing is crowded
         assert len(bins) == (ROUNDS if wide else 1)
-    assert bins == pytest.approx([WIDE.bins_share / ROUNDS * whole] * len(bins), rel=1e-3)
+    assert bins == pytest.approx([FEWEST.bins_share / ROUNDS * whole] * len(bins), rel=1e-3)
     assert math.fsum(parts) <= whole
     assert math.fsum(parts) == pytest.approx(whole, rel=1e-4)
 
@@ -154,13 +143,13 @@ def test_a_run_stopped_before_any_release_resumes_without_paying_twice(tmp_path:
     for done in range(releases):
         asked = iter(range(2))
         with Gate.resume(folder.ledger, budget, ExactNoise()) as gate, pytest.raises(Interrupted):
-            train(folder, gate, schema, frame, WIDE, stop=lambda asked=asked: next(asked) == 1)
+            train(folder, gate, schema, frame, FEWEST, Monitor(stop=lambda asked=asked: next(asked) == 1))
         with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
             assert len(gate.ledger.entries) == done + 1
     students = []
     for _ in range(2):
         with Gate.resume(folder.ledger, budget, ExactNoise()) as gate:
-            students.append(train(folder, gate, schema, frame, WIDE)[0].state_dict())
+            students.append(train(folder, gate, schema, frame, FEWEST)[0].state_dict())
             assert len(gate.ledger.entries) == releases
             assert math.fsum(spent(gate)) == pytest.approx(mu_for(2.0, delta=1e-5) ** 2, rel=1e-4)
     assert all(torch.equal(a, b) for a, b in zip(*(state.values() for state in students), strict=True))
@@ -241,18 +230,19 @@ def test_columns_that_the_schema_already_resolves_are_not_asked_about(tmp_path: 
     frame = pd.DataFrame({"age": np.arange(1000) % 99, "b": np.arange(1000) % 2 == 0})
     folder = RunFolder.create(tmp_path / "run")
     with Gate.create(folder.ledger, Budget(epsilon=1.0, delta=1e-5), FastNoise(0)) as gate:
-        train(folder, gate, schema, frame, WIDE)
+        train(folder, gate, schema, frame, FEWEST)
         assert not any(entry.purpose.startswith("bins") for entry in gate.ledger.entries)
 
 
 def test_a_crowded_column_is_warned_about_where_bins_are_the_schemas(tmp_path: Path) -> None:
-    for chosen, wide, words in ((PLAIN, True, ["pay"]), (PLAIN, False, []), (WIDE, True, [])):
+    plain = replace(FEWEST, bins="schema")
+    for chosen, wide, words in ((plain, True, ["pay"]), (plain, False, []), (FEWEST, True, [])):
         schema, frame = incomes()
         if not wide:
             frame["pay"] = np.random.default_rng(0).uniform(0, 1e9, len(frame))
         folder, warnings = RunFolder.create(tmp_path / f"run-{chosen.bins}-{wide}"), list[str]()
         with Gate.create(folder.ledger, Budget(epsilon=5.0, delta=1e-5), FastNoise(0)) as gate:
-            train(folder, gate, schema, frame, chosen, on_warning=warnings.append)
+            train(folder, gate, schema, frame, chosen, Monitor(on_warning=warnings.append))
         found = [warning for warning in warnings if "declared bounds" in warning]
         assert [name for warning in found for name in ("pay", "age") if f" {name} " in warning] == words
 

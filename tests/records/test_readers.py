@@ -11,15 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from gpate.records.sharded import Walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from gpate.boundary import Ranks
 from gpate.errors import DataEmpty, DataUnreadable, OneClassOnly
-from gpate.methods.recipes import RECIPES
 from gpate.records.content_hash import hash_rows
+from gpate.records.private_records import PrivateRecords
 from gpate.records.readers import CsvFile
 from gpate.records.readers.npz_file import Array
 from gpate.records.source import InMemory, Source, open_source, read_whole
@@ -215,32 +214,31 @@ def test_the_fingerprint_is_that_of_the_records_in_any_order_and_for_any_ranks(
     kind: str, size: int, tmp_path: Path
 ) -> None:
     path, schema = written(kind, tmp_path)
-    recipe = RECIPES["paper"]
     whole = read(path, schema)
     order = np.random.default_rng(0).permutation(53)
     shuffled = whole.part(order)  # type: ignore[arg-type]
-    expected = Walk.held(whole, schema, recipe).fingerprint(KEY)
-    assert Walk.held(shuffled, schema, recipe).fingerprint(KEY) == expected
-    assert Walk.held(whole.part(slice(0, 52)), schema, recipe).fingerprint(KEY) != expected
+    expected = PrivateRecords(InMemory(whole), schema, key=KEY).fingerprint()
+    assert PrivateRecords(InMemory(shuffled), schema, key=KEY).fingerprint() == expected
+    assert PrivateRecords(InMemory(whole.part(slice(0, 52))), schema, key=KEY).fingerprint() != expected
     sent = []
     for number in range(size):
         other = one_of(number, size)
         other.gather = lambda value: sent.append(value) or [value]  # type: ignore[method-assign,func-returns-value]
-        Walk(open_source(path, schema=schema), schema, recipe, ranks=other).fingerprint(KEY)
+        PrivateRecords(open_source(path, schema=schema), schema, key=KEY, ranks=other).fingerprint()
     first = one_of(0, size)
     first.gather = lambda value: sent  # type: ignore[method-assign]
-    assert Walk(open_source(path, schema=schema), schema, recipe, ranks=first).fingerprint(KEY) == expected
+    assert PrivateRecords(open_source(path, schema=schema), schema, key=KEY, ranks=first).fingerprint() == expected
 
 
 @pytest.mark.parametrize("kind", ["stored", "csv"])
 def test_the_teachers_of_a_rank_have_the_records_that_they_have_alone(kind: str, tmp_path: Path) -> None:
     path, schema = written(kind, tmp_path)
-    recipe = RECIPES["paper"]
-    whole = Walk.held(read(path, schema), schema, recipe).material(teachers=7, key=KEY)
+    whole = PrivateRecords(InMemory(read(path, schema)), schema, key=KEY)._of_teachers(7, None)
     for own in (slice(0, 3), slice(3, 7)):
         alone = whole.shard(own)
-        walk = Walk(open_source(path, schema=schema), schema, recipe, ranks=one_of(1, 2))
-        streamed = walk.material(teachers=7, key=KEY, own=own)
+        streamed = PrivateRecords(open_source(path, schema=schema), schema, key=KEY, ranks=one_of(1, 2))._of_teachers(
+            7, own
+        )
         assert streamed.features.equal(alone.features)
         assert streamed.labels.equal(alone.labels)
         assert streamed.partition.offsets.equal(alone.partition.offsets)
@@ -292,7 +290,7 @@ def test_one_class_in_a_batch_is_no_fault_and_in_all_of_them_is(tmp_path: Path) 
     other = one_of(1, 2)
     other.gather = lambda value: [value, [0, 0, None]]  # type: ignore[method-assign]
     with pytest.raises(OneClassOnly):
-        Walk(open_source(tmp_path / "a.npz", schema=IMAGES), IMAGES, RECIPES["paper"], ranks=other).fingerprint(KEY)
+        PrivateRecords(open_source(tmp_path / "a.npz", schema=IMAGES), IMAGES, key=KEY, ranks=other).fingerprint()
 
 
 def test_text_in_a_later_batch_of_a_column_of_numbers_is_found(tmp_path: Path) -> None:
@@ -317,12 +315,12 @@ def test_a_csv_file_read_whole_and_in_batches_is_the_same_frame(tmp_path: Path) 
 
 def test_all_records_of_a_site_go_to_its_own_teachers_and_each_to_one(tmp_path: Path) -> None:
     path, schema = written("stored", tmp_path, 200)
-    walk = Walk(open_source(path, schema=schema), schema, RECIPES["paper"], ranks=one_of(1, 3), sites=True)
-    material = walk.material(teachers=9, key=KEY, own=slice(3, 6))
-    assert (material.partition.teachers, material.first, material.teachers) == (3, 3, 9)
-    assert int(material.partition.sizes.sum()) == len(material.labels) == 200
-    assert material.partition.order.sort().values.tolist() == list(range(200))
-    assert bool(material.partition.has_records.all())
+    site = PrivateRecords(open_source(path, schema=schema), schema, key=KEY, ranks=one_of(1, 3), sites=True)
+    own = site._of_teachers(9, slice(3, 6))
+    assert (own.partition.teachers, own.first, own.teachers) == (3, 3, 9)
+    assert int(own.partition.sizes.sum()) == len(own.labels) == 200
+    assert own.partition.order.sort().values.tolist() == list(range(200))
+    assert bool(own.partition.has_records.all())
 
 
 def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
