@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpate import GPATE
+from gpate import Monitor, Synthesizer
 from gpate.datasets import dataset
 from gpate.evaluation.image_classifiers import train_classifier
 from gpate.schema import ImageSchema, Schema
@@ -46,7 +46,7 @@ def run(
     test = dataset(name).load("test")
     assert test.images is not None
     assert test.labels is not None
-    model = GPATE(
+    model = Synthesizer(
         epsilon=epsilon,
         recipe=recipe,
         settings=changes,
@@ -67,7 +67,7 @@ def run(
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        model.fit(name, out=Path(folder) / "run", on_progress=count, on_warning=warnings.append)
+        model.fit(name, out=Path(folder) / "run", monitor=Monitor(on_progress=count, on_warning=warnings.append))
         fit = time.perf_counter() - began
         made, classes = model.sample(samples, seed=seed)
         privacy = model.privacy

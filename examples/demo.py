@@ -22,7 +22,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sklearn.linear_model import LogisticRegression
 
-from gpate import GPATE
+from gpate import Monitor, Synthesizer
 from gpate.datasets import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,7 @@ def main() -> None:
     console.print(USE.format(**usefulness(model)), highlight=False)
 
 
-def usefulness(model: GPATE) -> dict[str, float]:
+def usefulness(model: Synthesizer) -> dict[str, float]:
     """How well a classifier reads real test digits, trained on synthetic ones and on the real ones."""
     train, test = load("digits", "train"), load("digits", "test")
     assert train.images is not None
@@ -72,7 +72,7 @@ def flat(images: np.ndarray) -> np.ndarray:
     return images.reshape(len(images), -1) / 255
 
 
-def fit(console: Console) -> GPATE:
+def fit(console: Console) -> Synthesizer:
     """The default recipe on the training split, with a bar that shows released numbers only."""
     console.print(f"[bold]gpate on digits[/], epsilon {EPSILON:g}, delta {DELTA:g}, exact noise", highlight=False)
     columns = (
@@ -83,15 +83,17 @@ def fit(console: Console) -> GPATE:
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("fit", total=1.0, spend=0.0)
-        return GPATE(epsilon=EPSILON, delta=DELTA).fit(
+        return Synthesizer(epsilon=EPSILON, delta=DELTA).fit(
             "digits",
             out=RUN,
-            on_progress=lambda step: bar.update(task, completed=step.fraction, spend=step.spend),
-            on_warning=lambda text: bar.console.print(f"[yellow]Note:[/] {text}", highlight=False),
+            monitor=Monitor(
+                on_progress=lambda step: bar.update(task, completed=step.fraction, spend=step.spend),
+                on_warning=lambda text: bar.console.print(f"[yellow]Note:[/] {text}", highlight=False),
+            ),
         )
 
 
-def draw(model: GPATE) -> Figure:
+def draw(model: Synthesizer) -> Figure:
     """Real test digits on the left, synthetic ones on the right, a row for each class."""
     test = load("digits", "test")
     assert test.images is not None
@@ -123,7 +125,7 @@ def draw(model: GPATE) -> Figure:
     return figure
 
 
-def plain_words(model: GPATE) -> str:
+def plain_words(model: Synthesizer) -> str:
     """The promise, for someone who does not know what epsilon is."""
     privacy = model.privacy
     times, chance = f"{np.exp(privacy.epsilon):,.2g}", f"{1 / privacy.delta:,.0f}"
