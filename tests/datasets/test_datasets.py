@@ -19,8 +19,8 @@ from PIL import Image
 
 from gpate.datasets import DATASETS, celeba, dataset, files, grey, load, tables
 from gpate.errors import ChecksumMismatch, DataNotFound, DataUnreadable, InvalidValue
-from gpate.image_files import Limits, Shape, centre_square, decode
 from gpate.records import image_files as images
+from gpate.image_files import Limits, Shape, centre_square, decode
 
 REAL = os.environ.get("GPATE_DATA")
 NAMES = ("digits", "mnist", "fashion-mnist", "celeba-gender-s", "celeba-gender-l", "celeba-hair", "credit", "adult")

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpate.methods.refit import refitter
 
 from gpate.accounting.guesses import most_hits
 from gpate.errors import InvalidValue, NotComputable
@@ -20,6 +19,7 @@ from gpate.evaluation.membership_attack import Near, bandwidths, infer, likeliho
 from gpate.evaluation.membership_scores import Membership, auc, least_epsilon, measured
 from gpate.evaluation.spaces import Space, _scattered, space_of
 from gpate.features.scattering import Scattering
+from gpate.methods.refit import refitter
 from gpate.schema import ImageSchema
 from gpate.synthesizer import GPATE
 from tests.evaluation.world import SCHEMA, people

@@ -29,8 +29,8 @@ from gpate.errors import (
     OneClassOnly,
     SensitiveAccess,
 )
-from gpate.image_files import Limits
 from gpate.records.content_hash import hash_rows
+from gpate.image_files import Limits
 from gpate.records.sources import PrivateRecords, from_arrays, read_source
 
 SECRET = "Zebulon"
