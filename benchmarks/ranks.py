@@ -29,62 +29,57 @@ from typing import Any
 import torch
 
 from benchmarks.tables import keep, show
+from benchmarks.teachers import DIGITS, random_images
 from gpate.accounting import Budget
 from gpate.boundary import ClosedGate, FastNoise, Gate, ranks_here
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import Student
+from gpate.methods import method_named
 from gpate.methods.adversarial_training import train_student
+from gpate.methods.base import Run
 from gpate.methods.pate.votes import Voters
-from gpate.methods.recipes import RECIPES
-from gpate.records.partition import Partition
-from gpate.records.teachers.training import Material, shard_block
+from gpate.methods.recipes import recipes
+from gpate.records import open_records
 from gpate.run.folder import RunFolder
+from gpate.run.progress import Monitor
+from gpate.run.transcript import Transcript
 from gpate.streams import Streams
 
-DIGITS = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10)
-LIGHT = replace(DIGITS, network="dense")
-"""The student of small images, whose fakes cost less than the teachers: for scale."""
-SPECS = {"light": LIGHT, "paper": DIGITS}
-CPU = torch.device("cpu")
+NETWORKS = {"light": "dense", "paper": "dcgan"}
+"""Of the student: that of small images, whose fakes cost less than the teachers, for scale; and the paper's."""
 
 
-def one_rank(teachers: int, iterations: int, folder: Path, *, spec: GeneratorSpec, per_teacher: int) -> dict[str, Any]:
+def one_rank(teachers: int, iterations: int, folder: Path, *, network: str, per_teacher: int) -> dict[str, Any]:
     """What one process does; rank 0's figures are shown."""
-    generator = torch.Generator().manual_seed(0)
-    records = per_teacher * teachers
-    hashes = torch.randint(0, 2**62, (records,), generator=generator).numpy().astype("uint64") << 1
-    material = Material(
-        features=torch.rand(records, spec.dims, generator=generator),
-        labels=torch.randint(0, spec.classes, (records,), generator=generator),
-        partition=Partition.from_hashes(hashes, teachers=teachers),
-    )
-    recipe = next(recipe for recipe in RECIPES.values() if recipe.method == "votes")
     changes = {"teachers": teachers, "teacher": "dense", "samples": 16, "teacher_batch": 8, "device": "cpu"}
-    settings, budget = recipe.changed(changes), Budget(epsilon=1e6, delta=1e-5)
+    settings = recipes()["paper-mnist-eps1"].changed({**changes, "checkpoint_seconds": 1e9})
+    budget = Budget(epsilon=1e6, delta=1e-5)
+    plan = method_named(settings.method).plan(settings, DIGITS, budget.epsilon)
+    spec = replace(plan.spec, network=NETWORKS[network])
+    images, labels = random_images(DIGITS, per_teacher * teachers)
     times, work, sent = [time.monotonic()], [time.process_time()], [0]
     with ranks_here() as ranks:
-        if ranks.size > 1:
-            block = shard_block(spec, teachers=teachers, variant="dense", batch=16, device=CPU)
-            material = material.shard(ranks.part(teachers, block=block))
-        run = RunFolder(Path(ranks.share(lambda: str(RunFolder.create(folder).path))))
-        gate = Gate.in_memory(budget, FastNoise()) if ranks.first else ClosedGate(budget, FastNoise())
-        voters = Voters(material, spec=spec, settings=settings, gate=gate, streams=Streams(0), device=CPU, ranks=ranks)
 
         def note(_: object) -> None:
             times.append(time.monotonic())
             work.append(time.process_time())
             sent.append(ranks.sent + ranks.received)
 
-        train_student(
-            voters,
-            student=Student(spec, init=Streams(0).torch("init")),
+        place = RunFolder(Path(ranks.share(lambda: str(RunFolder.create(folder).path))))
+        gate = Gate.in_memory(budget, FastNoise()) if ranks.first else ClosedGate(budget, FastNoise())
+        run = Run(
+            records=open_records(images, labels, DIGITS, key=bytes(32), chunk=plan.chunk, sharded=True, ranks=ranks),
+            schema=DIGITS,
+            settings=settings,
+            plan=plan,
             gate=gate,
-            folder=run,
+            folder=place,
+            transcript=Transcript(gate, place, ranks=ranks),
             streams=Streams(0),
-            iterations=iterations + 2,
-            checkpoint_seconds=1e9,
+            monitor=Monitor(on_progress=note),
             ranks=ranks,
-            on_progress=note,
         )
+        student = Student(spec, init=run.streams.torch("init"))
+        train_student(Voters(run, settings, spec=spec), student, run, iterations=iterations + 2)
     steps, cpu = (
         [1e3 * (after - before) for before, after in itertools.pairwise(clock[2:])] for clock in (times, work)
     )
@@ -115,7 +110,7 @@ def measured(
     def one(rank: int, folder: Path) -> None:
         os.environ.update(place, RANK=str(rank), LOCAL_RANK=str(rank))
         torch.set_num_threads(threads)
-        row = one_rank(teachers, iterations, folder, spec=SPECS[network], per_teacher=per_teacher)
+        row = one_rank(teachers, iterations, folder, network=network, per_teacher=per_teacher)
         if rank == 0:
             found.put(row)
 
@@ -166,12 +161,12 @@ def main() -> None:
     parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 2000, 4000, 8000, 16_000])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--iterations", type=int, default=4)
-    parser.add_argument("--network", choices=list(SPECS), default="light")
+    parser.add_argument("--network", choices=list(NETWORKS), default="light")
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     if asked.folder is not None:
-        row = one_rank(asked.teachers[0], asked.iterations, asked.folder, spec=LIGHT, per_teacher=10)
+        row = one_rank(asked.teachers[0], asked.iterations, asked.folder, network="light", per_teacher=10)
         sys.stdout.write(json.dumps(row) + "\n")
         return
     if asked.claims:

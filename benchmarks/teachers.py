@@ -14,50 +14,53 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
 from benchmarks.tables import RESULTS, interleaved_seconds, keep, show
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
-from gpate.generators import GeneratorSpec, Student
+from gpate.generators import GeneratorSpec, Student, spec_for
+from gpate.methods import method_named
 from gpate.methods.adversarial_training import train_student
+from gpate.methods.pate import Mechanism, Training
 from gpate.methods.pate.votes import Voters
-from gpate.methods.recipes import RECIPES
+from gpate.methods.recipes import recipes
 from gpate.methods.settings import Settings
-from gpate.records.partition import Partition
-from gpate.records.teachers.training import Material, build_ensemble
-from gpate.run.folder import RunFolder
-from gpate.run.progress import Progress
+from gpate.records.teachers.ensemble import Ensemble
+from gpate.records.teachers.training import TeacherPlan, discriminator
+from gpate.refit import temporary_run
+from gpate.run.progress import Monitor, Progress
+from gpate.schema import ImageSchema
 from gpate.streams import Streams
 
 BANDWIDTH, TF32 = 4.8e12, 400e12
 """Of an H200, as its data sheet and dense TF32 products have it."""
 
-MNIST = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
-FACES = GeneratorSpec(kind="image", channels=3, height=64, width=64, classes=2)
-DIGITS = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=10)
+MNIST = ImageSchema(channels=1, height=28, width=28, classes=tuple(map(str, range(10))))
+FACES = ImageSchema(channels=3, height=64, width=64, classes=("0", "1"))
+DIGITS = ImageSchema(channels=1, height=8, width=8, classes=tuple(map(str, range(10))))
+
+
+def random_images(schema: ImageSchema, records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels."""
+    rng = np.random.default_rng(0)
+    shape = (schema.height, schema.width, schema.channels)[: 3 if schema.channels > 1 else 2]
+    return rng.integers(0, 256, (records, *shape), dtype=np.uint8), rng.integers(0, len(schema.classes), records)
 
 
 def iteration(
-    spec: GeneratorSpec, settings: Settings, *, records: int, device: str, iterations: int = 8
+    schema: ImageSchema, settings: Settings, *, records: int, device: str, iterations: int = 8
 ) -> dict[str, Any]:
     """Milliseconds per iteration, all in, after a warm-up; peak memory; floors."""
-    generator = torch.Generator().manual_seed(0)
-    teachers = settings.mechanism.teachers
-    assert teachers is not None
-    hashes = torch.randint(0, 2**62, (records,), generator=generator).numpy().astype("uint64") << 1
-    material = Material(
-        features=torch.rand(records, spec.dims, generator=generator),
-        labels=torch.randint(0, spec.classes, (records,), generator=generator),
-        partition=Partition.from_hashes(hashes, teachers=teachers),
-    )
     settings = settings.changed({"iterations": iterations + 3, "device": device, "checkpoint_seconds": 1e9})
+    mechanism, training = settings.of(Mechanism), settings.of(Training)
     times: list[float] = []
 
     def note(step: Progress) -> None:
@@ -69,27 +72,19 @@ def iteration(
         torch.cuda.reset_peak_memory_stats()
     torch.set_float32_matmul_precision("high")
     gate = Gate.in_memory(Budget(epsilon=1e3, delta=1e-5), FastNoise())
-    place, streams = torch.device(device), Streams(0)
-    voters = Voters(material, spec=spec, settings=settings, gate=gate, streams=streams, device=place)
-    with tempfile.TemporaryDirectory() as folder:
-        train_student(
-            voters,
-            student=Student(spec, init=streams.torch("init"), device=place),
-            gate=gate,
-            folder=RunFolder.create(Path(folder) / "run"),
-            streams=streams,
-            iterations=iterations + 3,
-            checkpoint_seconds=1e9,
-            on_progress=note,
-        )
+    plan = method_named(settings.method).plan(settings, schema, 1e3)
+    with temporary_run(*random_images(schema, records), schema, settings, plan, gate=gate, seed=0) as run:
+        voters = Voters(run, settings, spec=run.spec)
+        student = Student(run.spec, init=run.streams.torch("init"), device=run.device)
+        train_student(voters, student, replace(run, monitor=Monitor(on_progress=note)), iterations=iterations + 3)
+        placement = voters.teachers.plan.placement(run.device)
     per_iteration = sorted(b - a for a, b in itertools.pairwise(times[2:]))
-    placement = voters.school.ensemble.placement
-    memory, arithmetic = floors(spec, settings)
+    memory, arithmetic = floors(plan.spec, settings)
     return {
-        "teachers": teachers,
-        "dims": spec.dims,
-        "k": settings.mechanism.projected_dims,
-        "batch": settings.training.teacher_batch,
+        "teachers": mechanism.teachers,
+        "dims": plan.spec.dims,
+        "k": mechanism.projected_dims,
+        "batch": training.teacher_batch,
         "ms": per_iteration[len(per_iteration) // 2] * 1e3,
         "memory floor ms": memory * 1e3 if device == "cuda" else None,
         "arithmetic floor ms": arithmetic * 1e3 if device == "cuda" else None,
@@ -99,17 +94,10 @@ def iteration(
     }
 
 
-def network_of(spec: GeneratorSpec, settings: Settings) -> Any:
-    from gpate.records.teachers.networks import teacher_network
-
-    shape = (spec.channels, spec.height, spec.width)
-    return teacher_network(settings.training.teacher, kind=spec.kind, shape=shape, classes=spec.classes)
-
-
 def floors(spec: GeneratorSpec, settings: Settings) -> tuple[float, float]:
     """Seconds per iteration that no program can beat, by memory traffic and by arithmetic (H200)."""
-    shapes = network_of(spec, settings).shapes()
-    n, m = settings.mechanism.teachers or 0, settings.training.teacher_batch
+    shapes = discriminator(spec, settings.of(Training).teacher).shapes()
+    n, m = settings.of(Mechanism).teachers or 0, settings.of(Training).teacher_batch
     weights = sum(torch.Size(shape).numel() for shape, _ in shapes.values())
     products = 0
     for name, (shape, _) in shapes.items():
@@ -124,15 +112,14 @@ def against_a_loop(teachers: int = 200) -> dict[str, Any]:
     """One training step of an ensemble on digits, batched and as a loop of nn.Modules with an Adam each."""
     from tests.records.test_teachers import SlowTeacher
 
-    settings = RECIPES["paper-mnist-eps1"].changed({"teachers": teachers, "teacher": "paper", "teacher_batch": 7})
-    ensemble = build_ensemble(
-        DIGITS,
+    cpu = torch.device("cpu")
+    plan = TeacherPlan(spec=spec_for(DIGITS, latent=50), teachers=teachers, network="paper", batch=15)
+    ensemble = Ensemble(
+        plan.layout(),
         teachers=teachers,
-        variant="paper",
-        batch=15,
-        learning_rate=settings.training.learning_rate,
+        placement=plan.placement(cpu),
         streams=Streams(0),
-        device=torch.device("cpu"),
+        learning_rate=plan.learning_rate,
     )
     slow = [SlowTeacher(ensemble.network, ensemble.weights, i).float() for i in range(teachers)]
     optimisers = [torch.optim.Adam(teacher.parameters(), lr=1e-3, betas=(0.5, 0.999)) for teacher in slow]
@@ -189,9 +176,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     device, tables = arguments.device, {}
-    mnist = RECIPES["paper-mnist-eps1"]
+    mnist, faces = (recipes()[f"paper-{name}-eps1"] for name in ("mnist", "celeba"))
     if device == "cpu":
-        plans: dict[str, list[tuple[GeneratorSpec, Settings, int]]] = {
+        plans: dict[str, list[tuple[ImageSchema, Settings, int]]] = {
             "digits": [(DIGITS, mnist.changed({"teachers": n, "teacher": "paper"}), 1437) for n in (50, 100, 200)]
         }
     else:
@@ -199,7 +186,7 @@ def main() -> None:
             "mnist": [(MNIST, mnist, 60_000)],
             "n": [(MNIST, mnist.changed({"teachers": n}), 60_000) for n in (500, 1000, 2000, 4000, 8000)],
             "k": [(MNIST, mnist.changed({"projected_dims": k}), 60_000) for k in (5, 10, 20, 100)],
-            "faces": [(FACES, RECIPES["paper-celeba-eps1"], 45_000)],
+            "faces": [(FACES, faces, 45_000)],
         }
     for name, cases in plans.items():
         if arguments.only in ("", name):

@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from gpate import Synthesizer
+from gpate import Monitor, Synthesizer
 from gpate.schema import ImageSchema
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,8 +96,10 @@ def fit(console: Console) -> Synthesizer:
             labels,
             schema=ImageSchema(height=8, width=8, classes=CLASSES),
             out=RUN,
-            on_progress=lambda step: bar.update(task, completed=step.fraction, spend=step.spend),
-            on_warning=lambda text: bar.console.print(f"[yellow]Note:[/] {text}", highlight=False),
+            monitor=Monitor(
+                on_progress=lambda step: bar.update(task, completed=step.fraction, spend=step.spend),
+                on_warning=lambda text: bar.console.print(f"[yellow]Note:[/] {text}", highlight=False),
+            ),
         )
 
 

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpate import GPATE
+from gpate import Monitor, Synthesizer
 from gpate.datasets import dataset
 from gpate.evaluation.image_classifiers import train_classifier
-from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
 
 RECIPES = ("dcgan", "nonprivate", "paper", "dpgan", "dpgan-large", "dpgan-projected", "pategan", "gswgan", "dpmerf")
@@ -47,7 +46,7 @@ def run(
     test = dataset(name).load("test")
     assert test.images is not None
     assert test.labels is not None
-    model = GPATE(
+    model = Synthesizer(
         epsilon=epsilon,
         recipe=recipe,
         settings=changes,

@@ -14,33 +14,31 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from benchmarks.tables import show
-from gpate.records.chunks import Tensors
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset, load
 from gpate.evaluation import RealRecords
 from gpate.evaluation.image_evaluation import utility
 from gpate.evaluation.image_quality import FULL, LabelledImages, RealImages
 from gpate.evaluation.image_quality import QUICK as QUICK_EFFORT
-from gpate.generators import GeneratorSpec
 from gpate.generators.student import sample_chunks
-from gpate.methods.embedding.method import train_by_embedding
+from gpate.methods import method_named
+from gpate.methods.embedding import embed
 from gpate.methods.recipes import resolve
-from gpate.run.folder import RunFolder
+from gpate.refit import temporary_run
+from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
-from gpate.schema.codec import ImageCodec
 from gpate.streams import Streams
 
 QUICK = {
@@ -114,31 +112,19 @@ def run(
     data = data_of(name, validation=validation, limit=2000 if quick else None)
     schema, (images, labels) = data.schema, data.train
     real = cache.setdefault(name, _real(data, device, quick))
-    encoded = ImageCodec(schema).encode(images).flatten(1)
     changes = {**(QUICK if quick else {}), **configuration.get("set", {})}
     shape = (schema.channels, schema.height, schema.width)
-    settings = resolve("default", schema=schema, dataset=name, epsilon=epsilon).changed(changes).embedding
-    plain = GeneratorSpec(
-        kind="image", channels=shape[0], height=shape[1], width=shape[2], classes=max(1, len(schema.classes))
-    )
-    spec = settings.spec_for(plain)
+    settings = resolve("default", schema=schema, dataset=name, epsilon=epsilon)
+    settings = settings.changed({**changes, "device": device.type})
+    plan = method_named(settings.method).plan(settings, schema, epsilon)
     for seed in configuration.get("seeds", [0]):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         clock, streams = Clock(), Streams(seed)
         warnings: list[str] = []
-        with tempfile.TemporaryDirectory() as folder:
-            gate = Gate.in_memory(Budget(epsilon=epsilon, delta=1e-5), FastNoise(seed))
-            student, _ = train_by_embedding(
-                Tensors(encoded, torch.from_numpy(labels)),
-                spec=spec,
-                settings=settings,
-                gate=gate,
-                folder=RunFolder.create(Path(folder) / "run"),
-                streams=streams,
-                device=device,
-                on_warning=warnings.append,
-            )
+        gate = Gate.in_memory(plan.budget(epsilon, 1e-5), FastNoise(seed))
+        with temporary_run(images, labels, schema, settings, plan, gate=gate, seed=seed) as run:
+            student = embed(replace(run, monitor=Monitor(on_warning=warnings.append)))
         clock.lap("train")
         peak = round(torch.cuda.max_memory_allocated() / 1e9, 2) if device.type == "cuda" else None
         made_labels = student.labels(1000 if quick else 60_000, streams.torch("sample labels", device=device))
@@ -173,7 +159,7 @@ def run(
             clock.lap("quality")
         if pictures is not None:
             path = pictures / f"{name}-{epsilon:g}-{result['name']}-{seed}.png"
-            picture(made.view(-1, *shape), made_labels, spec.classes, path)
+            picture(made.view(-1, *shape), made_labels, plan.spec.classes, path)
         print(json.dumps(result), flush=True)
         yield result
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 import warnings
 from dataclasses import replace
@@ -39,16 +38,16 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from gpate.accounting import Budget
 from gpate.boundary import Gate, noise_named
 from gpate.datasets import DATASETS
 from gpate.evaluation.table_classifiers import Rows, Setting, score
 from gpate.generators.mixture import Mixture
-from gpate.methods.marginals.method import Marginals, train_by_marginals
-from gpate.run.folder import RunFolder
+from gpate.methods import method_named
+from gpate.methods.marginals import Marginals
+from gpate.methods.recipes import recipes
+from gpate.refit import temporary_run
 from gpate.schema import Schema, TableSchema
 from gpate.schema.codec import Encoded, TableCodec
-from gpate.streams import Streams
 from gpate_research.paper_classifiers import PAPER_CLASSIFIERS
 
 DELTA = 1e-5
@@ -121,22 +120,17 @@ def one_run(
     schema = Schema.load(DATASETS[name].schema_path)
     assert isinstance(schema, TableSchema)
     codec = TableCodec(schema)
-    encoded = codec.encode(train)
-    with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder.create(Path(place) / "run")
-        source = noise_named(noise, seed=seed if noise == "fast" else None)
-        with Gate.create(folder.ledger, Budget(epsilon=epsilon, delta=DELTA), source) as gate:
-            began, used = time.perf_counter(), time.process_time()
-            student, shares = train_by_marginals(
-                encoded.features,
-                encoded.labels,
-                schema=schema,
-                settings=settings,
-                gate=gate,
-                folder=folder,
-                streams=Streams(seed),
-            )
-            cost = {"seconds": time.perf_counter() - began, "CPU seconds": time.process_time() - used}
+    whole = recipes()["default-tables"].with_group("marginals", settings)
+    method = method_named(whole.method)
+    plan = method.plan(whole, schema, epsilon)
+    gate = Gate.in_memory(plan.budget(epsilon, DELTA), noise_named(noise, seed=seed if noise == "fast" else None))
+    with temporary_run(train, None, schema, whole, plan, gate=gate, seed=seed) as run:
+        run.records.fingerprint()  # which encodes them
+        began, used = time.perf_counter(), time.process_time()
+        fitted = method.fit(run)
+        cost = {"seconds": time.perf_counter() - began, "CPU seconds": time.process_time() - used}
+    student, shares = fitted.generator, fitted.proportions
+    assert isinstance(student, Mixture)
     judge = score_adult if name == "adult" else score_credit
     return {**judge(student, shares, codec, len(train), test, seed), **cost}
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from benchmarks.tables import show
 
-from gpate import GPATE
+from gpate import Synthesizer
 from gpate.datasets import dataset, load
 from gpate.evaluation.image_classifiers import train_classifier
 from gpate.schema import ImageSchema, Schema
@@ -49,7 +49,7 @@ def main() -> None:
             scores, iterations, began = [], 0, time.perf_counter()
             for seed in chosen.seeds:
                 with tempfile.TemporaryDirectory() as folder:
-                    model = GPATE(
+                    model = Synthesizer(
                         epsilon=epsilon,
                         recipe="refined" if variant else "default",
                         settings={**variant, **changes},

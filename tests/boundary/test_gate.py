@@ -47,7 +47,7 @@ CANARY = 271828182
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "said"), [(1, 1e-5, []), (100, 1e-5, ["Epsilon 100"]), (1, 0.1, ["lets 100 be"])]
+    ("epsilon", "delta", "said"), [(1, 1e-5, []), (100, 1e-5, ["Epsilon 100"]), (1, 0.1, ["100 to be published"])]
 )
 def test_a_promise_that_is_little_worth_is_called_so(epsilon: float, delta: float, said: list[str]) -> None:
     found = Budget(epsilon=epsilon, delta=delta).cautions()

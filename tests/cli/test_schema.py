@@ -116,7 +116,7 @@ def test_what_a_schema_cost_is_part_of_the_promise(tmp_path: Path, capsys: pytes
     fit = ("fit", tmp_path / "people.csv", "--schema", tmp_path / "s.yaml", "--quick", "--epsilon", "1", "--out", run)
     assert gpate(*fit) == 0
     said = capsys.readouterr()
-    assert "promises epsilon 1.25 and delta 1.1e-05 in all" in said.err.replace("\n", " ")
+    assert "guarantees epsilon 1.25 and delta 1.1e-05 in all" in said.err.replace("\n", " ")
     assert "epsilon = 1.25 and delta = 1.1e-05" in said.out
     assert gpate("verify", run / "release", "--for-release") == 0
     assert "epsilon = 1.25" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from gpate.datasets import DATASETS, benchmark_of, dataset, load
 from gpate.errors import DataNotFound, InvalidValue
 from gpate.image_decoding import Limits, Shape
 from gpate.schema import Schema
-from gpate.synthesizer import GPATE
+from gpate.synthesizer import Synthesizer
 from tests.records.reading import read
 
 
@@ -29,7 +29,7 @@ def alone(monkeypatch):
 def test_a_set_that_comes_with_the_research_package_is_named_with_the_fix(alone):
     assert list(DATASETS) == ["digits"]
     digits = Schema.load(dataset("digits").schema_path)
-    for ask in (dataset, load, lambda name: read(name, digits), GPATE(epsilon=1.0).fit):
+    for ask in (dataset, load, lambda name: read(name, digits), Synthesizer(epsilon=1.0).fit):
         with pytest.raises(
             (InvalidValue, DataNotFound), match=r"mnist.*one of digits|one of digits.*'mnist'"
         ) as caught:

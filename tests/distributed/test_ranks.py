@@ -189,7 +189,7 @@ def test_ranks_that_differ_say_so_and_spend_nothing(what: str, named: str, tmp_p
     for process in ranks(2, "embedding", str(tmp_path / "run"), what):
         code, said = ended(process)
         assert code == 1
-        assert f"RanksDisagree: Ranks differ in their {named}: 1 not as rank 0." in said
+        assert f"RanksDisagree: Ranks differ in their {named}: 1 from rank 0." in said
     assert not (tmp_path / "run").exists()
 
 
@@ -202,7 +202,7 @@ def test_ranks_with_different_files_say_so_though_each_reads_its_part(tmp_path: 
     for process in ranks(2, "embedding", str(tmp_path / "run"), "fit", str(tmp_path / "{rank}.npz")):
         code, said = ended(process)
         assert code == 1
-        assert "RanksDisagree: Ranks differ in their records: 1 not as rank 0." in said
+        assert "RanksDisagree: Ranks differ in their records: 1 from rank 0." in said
     assert not (tmp_path / "run").exists()
 
 

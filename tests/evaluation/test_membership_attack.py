@@ -32,7 +32,7 @@ from gpate.evaluation.results import Membership
 from gpate.features.scattering import Scattering
 from gpate.refit import refitter
 from gpate.schema import ImageSchema
-from gpate.synthesizer import GPATE
+from gpate.synthesizer import Synthesizer
 from tests.evaluation.world import SCHEMA, people
 
 PLAIN = Space(name="as they are", vectors=np.asarray)
@@ -168,12 +168,12 @@ def test_fresh_records_are_not_accused() -> None:
 
 
 @pytest.fixture(scope="module")
-def honest() -> GPATE:
+def honest() -> Synthesizer:
     settings = {"fitting.restarts": 1, "fitting.steps": 100, "fitting.components": 16}
-    return GPATE(epsilon=1.0, settings=settings, noise="fast", noise_seed=0, seed=0).fit(TRAIN, schema=SCHEMA)
+    return Synthesizer(epsilon=1.0, settings=settings, noise="fast", noise_seed=0, seed=0).fit(TRAIN, schema=SCHEMA)
 
 
-def test_an_honest_release_at_a_small_epsilon_is_not_accused_even_with_shadows(honest: GPATE) -> None:
+def test_an_honest_release_at_a_small_epsilon_is_not_accused_even_with_shadows(honest: Synthesizer) -> None:
     """Confidence 0.999: a sound release is accused once in a thousand. By mu = 0.268 an AUC of Phi(mu / sqrt 2) = 0.575 is allowed;
     three attackers exceed 0.635, four standard errors more, less often than once in 5000."""
     release = honest.release_

@@ -26,7 +26,7 @@ from gpate.errors import ReleaseCorrupt
 from gpate.release import Release, verify
 from gpate.run.progress import Interrupted
 from gpate.schema import Schema
-from tests.methods.checks import stopping, tally
+from tests.methods.checks import stopping_at_question, tally
 from tests.methods.small import IMAGES, TABLE, images, table
 
 KINDS = ["image", "table"]
@@ -64,7 +64,7 @@ def test_a_sample_is_the_beginning_of_a_larger_one(of_a_table: Synthesizer) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stopped_run_is_resumed_without_paying_twice(kind: str, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        fitted(kind, tmp_path / "run", monitor=stopping(4))
+        fitted(kind, tmp_path / "run", monitor=stopping_at_question(4))
     before = tally(tmp_path / "run")
     assert before
     records, labels, _ = DATA[kind]

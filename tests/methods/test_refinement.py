@@ -21,7 +21,7 @@ from gpate.methods.pate import Mechanism
 from gpate.methods.pate.votes import Voters
 from gpate.release import verify
 from gpate.run.progress import Interrupted
-from tests.methods.checks import stopping, tally, weights
+from tests.methods.checks import stopping_at_question, tally, weights
 from tests.methods.small import IMAGES, TABLE, images, table
 
 SMALL: dict[str, Any] = {
@@ -103,7 +103,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_stopped_run_ends_like_one_that_was_not(after: int, whole: Path, tmp_path: Path) -> None:
     with repeatable():
         with pytest.raises(Interrupted):
-            fitted(tmp_path / "run", stopping(after), settings=REPEATED)
+            fitted(tmp_path / "run", stopping_at_question(after), settings=REPEATED)
         assert (tmp_path / "run" / "private" / "votes" / "checkpoint-2.safetensors").exists() == (after == 11)
         Synthesizer.resume(tmp_path / "run", *images())
     assert tally(tmp_path / "run") == tally(whole)
@@ -118,7 +118,7 @@ def test_the_noise_is_planned_once_from_what_the_embedding_left(tmp_path: Path) 
         "iterations": 6,
     }  # scaled to the records and the budget
     with pytest.raises(Interrupted):
-        fitted(tmp_path / "run", stopping(13), settings=settings)
+        fitted(tmp_path / "run", stopping_at_question(13), settings=settings)
     resumed = Synthesizer.resume(tmp_path / "run", *images())
     paid = tally(tmp_path / "run")
     assert len([event for event in paid if isinstance(event, GNMax)]) == 1

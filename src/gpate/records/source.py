@@ -95,7 +95,7 @@ def open_source(
         return InMemory(_given(data, labels, schema))
     if str(data) in DATASETS:
         return InMemory(_benchmark(str(data), schema, split))
-    source = _opened(Path(data).expanduser(), schema, limits or Limits())
+    source = _open_file(Path(data).expanduser(), schema, limits or Limits())
     if not source.at_most:
         raise DataEmpty(f"{source.where} holds no record. Fix: check that it is the right one.")
     return source
@@ -136,7 +136,7 @@ def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> Ra
     return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 
 
-def _opened(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
+def _open_file(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
     if not path.exists():
         raise no_such_source(path)
     if path.is_dir():
