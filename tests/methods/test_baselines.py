@@ -32,10 +32,10 @@ from gpate.records.content_hash import hash_rows, row_id_content
 from gpate.records.encoding import EncodedRecords
 from gpate.records.partition import Partition
 from gpate.records.secret_draws import SecretDraws
+from gpate.records.teachers.discriminators import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
 from gpate.records.teachers.ensemble import Ensemble, Placement
 from gpate.records.teachers.local_generators import LocalGenerators
 from gpate.records.teachers.losses import Wasserstein
-from gpate.records.teachers.networks import DenseTeacher, ImageTeacher, LoudLabel, TeacherNetwork
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherRecords, discriminator
 from gpate.run.checkpoints import Checkpoints

@@ -14,8 +14,8 @@ from torch.nn import functional as F  # noqa: N812
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
 from gpate.records.teachers import products
+from gpate.records.teachers.discriminators import DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
 from gpate.records.teachers.ensemble import Ensemble, Placement, plan_placement
-from gpate.records.teachers.networks import DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
 from gpate.records.teachers.products import Patches, activation, kernels
 from gpate.streams import Streams
 

@@ -1,7 +1,7 @@
 """Audits of the guarantee: many runs on neighbouring data sets, and the lower bound on epsilon that they prove."""
 
 from gpate.audit.bounds import Found, lower_bounds
-from gpate.audit.canaries import OneRun, one_run
+from gpate.audit.canaries import OneRun, one_run, takes_canaries
 from gpate.audit.cases import Case, FileCase, WorstCase, blank_images, blank_table
 from gpate.audit.game import Audit, RecipeGame, play
 from gpate.audit.noise_check import NoiseCheck, noise_checks
@@ -23,4 +23,5 @@ __all__ = [
     "noise_checks",
     "one_run",
     "play",
+    "takes_canaries",
 ]

@@ -76,6 +76,11 @@ class _Drawn:
         return records, records
 
 
+def takes_canaries(game: RecipeGame) -> bool:
+    """Whether a recipe can be audited by `one_run`: it sums features of images."""
+    return game.resolved.method == EmbeddingMethod.name and isinstance(game.case.schema, ImageSchema)
+
+
 def one_run(
     *,
     epsilon: float,
@@ -109,7 +114,7 @@ def one_run(
     labels, kept = np.arange(canaries) % 2, rng.random(canaries) < 0.5
     case = _Drawn(images=images, labels=labels, kept=kept)
     game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {}, noise=noise)
-    if game.resolved.method != EmbeddingMethod.name:
+    if not takes_canaries(game):
         raise InvalidValue("recipe", recipe, "one of the method embedding", "The others are audited by `play`.")
     release = next(release for release in game.transcript(True).releases if release.purpose == "sum")
     scores = _scores(release, _vectors(game, images), labels)

@@ -53,8 +53,7 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a recipe's guarantee empirically: a lower bound on epsilon. Exit code 1 if the claim is refuted."""
-    from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play
-    from gpate.schema import ImageSchema
+    from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play, takes_canaries
 
     settings = dict(parse_setting(text) for text in change or [])
     game: RecipeGame | VotingGame
@@ -76,11 +75,7 @@ def audit(
         found = play(game, models=models, confidence=confidence, workers=workers, on_trial=show)
     checks = noise_checks([game.transcript(with_) for with_ in (False, True)]) if isinstance(game, RecipeGame) else []
     canaries = None
-    if (
-        isinstance(game, RecipeGame)
-        and game.resolved.method == "embedding"
-        and isinstance(game.case.schema, ImageSchema)
-    ):
+    if isinstance(game, RecipeGame) and takes_canaries(game):
         canaries = one_run(
             epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, noise=noise, confidence=_SURE
         )

@@ -14,8 +14,8 @@ from gpate.records.private_records import (
     hold_records,
     open_records,
 )
+from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
-from gpate.records.teachers.networks import TEACHERS, TeacherNetwork
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
 

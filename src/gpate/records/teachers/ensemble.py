@@ -20,8 +20,8 @@ from torch.optim.adam import adam
 
 from gpate.boundary import Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.records.teachers.discriminators import TeacherNetwork
 from gpate.records.teachers.losses import Loss, logistic
-from gpate.records.teachers.networks import TeacherNetwork
 from gpate.records.teachers.products import Factors, has_kernels, kernels
 from gpate.streams import Streams
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.records.teachers.networks import TeacherNetwork
+from gpate.records.teachers.discriminators import TeacherNetwork
 
 
 def record_gradients(

@@ -19,10 +19,10 @@ from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, Student
 from gpate.records.partition import Partition
 from gpate.records.secret_draws import SecretDraws
+from gpate.records.teachers.discriminators import LoudLabel, TeacherNetwork, teacher_network
 from gpate.records.teachers.ensemble import Batch, Ensemble, Placement, plan_placement
 from gpate.records.teachers.local_generators import LocalGenerators
 from gpate.records.teachers.losses import Loss, logistic
-from gpate.records.teachers.networks import LoudLabel, TeacherNetwork, teacher_network
 from gpate.streams import Streams
 
 
