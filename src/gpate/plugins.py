@@ -1,4 +1,4 @@
-"""Plug-ins: benchmark sets, commands and classifiers that other installed packages add to gpate.
+"""Plug-ins: benchmark sets, commands, methods and classifiers that other installed packages add to gpate.
 
 A package declares them as entry points in its `pyproject.toml`; gpate finds them when it is next run.
 
@@ -6,6 +6,7 @@ A package declares them as entry points in its `pyproject.toml`; gpate finds the
 |---|---|---|
 | `gpate.datasets` | of the plug-in | a mapping from the names of benchmark sets to `gpate.datasets.Dataset` |
 | `gpate.commands` | of the command | a `typer.Typer`: `gpate NAME ...` runs it |
+| `gpate.methods` | of the plug-in | a `gpate.methods.Method`, which is then registered |
 | `gpate.classifiers` | of the plug-in | classifiers of tables that `gpate evaluate` trains too: a sequence of `Classifier` |
 
     [project.entry-points."gpate.datasets"]
@@ -29,6 +30,7 @@ from gpate.errors import PluginError
 DATASET_PLUGINS = "gpate.datasets"
 COMMAND_PLUGINS = "gpate.commands"
 CLASSIFIER_PLUGINS = "gpate.classifiers"
+METHOD_PLUGINS = "gpate.methods"
 
 
 @cache

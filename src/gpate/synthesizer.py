@@ -173,12 +173,12 @@ class Synthesizer:
         ranks.agree("schema", public.to_dict())
         ranks.agree("choice of sites", sites)
         streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
-        if math.isfinite(self.epsilon) and self.epsilon > _MOST:
+        plan = method.plan(settings, public, self.epsilon)
+        budget = plan.budget(self.epsilon, self.delta)
+        if math.isfinite(budget.epsilon) and budget.epsilon > _MOST:
             raise InvalidValue(
                 "epsilon", self.epsilon, f"at most {_MOST:g}", "More guarantees nothing: take the recipe `nonprivate`."
             )
-        plan = method.plan(settings, public, self.epsilon)
-        budget = plan.budget(self.epsilon, self.delta)
         method.check_budget(settings, budget=budget, dims=plan.spec.dims)
         for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():
             monitor.on_warning(caution)

@@ -196,9 +196,10 @@ class RecipeGame:
             made = fit_and_sample(run, self.samples)
         schema = self.case.schema
         if isinstance(schema, ImageSchema):
-            images, found = made
+            images, names = made
             features = ImageCodec(schema).encode(images).flatten(1)
-            labels = None if found is None else torch.from_numpy(found)
+            places = {str(name): number for number, name in enumerate(schema.classes)}
+            labels = None if names is None else torch.tensor([places[str(name)] for name in names])
         else:
             encoded = TableCodec(schema).encode(made, whole=False)
             features, labels = encoded.features, encoded.labels

@@ -54,6 +54,9 @@ class Grouped(NamedTuple):
     groups: Tensor
     rows: tuple[Tensor, ...]
 
+    def __repr__(self) -> str:
+        return "Grouped(<withheld>)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
@@ -283,9 +286,9 @@ class NoisyBlocks:
 
     def release(self, exact: Sensitive[Tensor], gate: Gate) -> Released[Floats]:
         """Adds noise to the exact sums over all records: one vector, which `natural` reads."""
-        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         parts = _split(opened(exact).cpu().numpy(), [block.exact_dimension for block in self.blocks])
         steps = [block.steps(part, self.unit) for block, part in zip(self.blocks, parts, strict=True)]
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         noisy = voucher.perturb(np.concatenate(steps), unit=self.unit)
         return Released(noisy, receipts=(voucher.receipt,))
 

@@ -105,13 +105,6 @@ class Ranks:
         """The sum of all ranks' parts, whole numbers of one shape: on rank 0 only, the others get nothing of use."""
         return part
 
-    def release(
-        self, part: Sensitive[Tensor], release: Callable[[Sensitive[Tensor]], Released[NDArray[Any]]]
-    ) -> Released[NDArray[Any]]:
-        """Adds up the ranks' parts on rank 0, which releases the sum to all."""
-        total = self.add_up(part)
-        return self.share_released(lambda: release(total))
-
     def everywhere(self, do: Callable[[], None]) -> None:
         """Does something on every rank. A named error of one of them is raised there, and quoted on all others."""
         do()
@@ -329,7 +322,9 @@ class ClosedGate(Gate):
 
 
 def _refuse_to_pay(event: Event, purpose: str) -> NoReturn:
-    raise InvalidValue("rank", "another than 0", f"0 to pay for {event} ({purpose})", "Use Ranks.release.")
+    raise InvalidValue(
+        "rank", "another than 0", f"0 to pay for {event} ({purpose})", "Rank 0 alone pays; the others hear the answer."
+    )
 
 
 def _letter(raw: bytes) -> Tensor:

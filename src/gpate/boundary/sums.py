@@ -36,6 +36,9 @@ class RecordVectors(NamedTuple):
     vectors: Tensor
     groups: Tensor | None = None
 
+    def __repr__(self) -> str:
+        return "RecordVectors(<withheld>)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySum:

@@ -86,7 +86,7 @@ def evaluate(
     from gpate.cache_files import cache_folder
     from gpate.cli.score_tables import show
     from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
-    from gpate.records import read_confidential
+    from gpate.records.confidential import read_confidential
 
     for name, count in (("generator", generator_seeds), ("classifier", classifier_seeds)):
         require_count(f"--{name}-seeds", count, 1)
@@ -195,7 +195,7 @@ def _resolved(
 
 def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
     """Reads the synthetic file when it is evaluated: what is wrong with it is then the reason of each missing score."""
-    from gpate.records import read_confidential
+    from gpate.records.confidential import read_confidential
     from gpate.schema import TableSchema
 
     # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.

@@ -78,7 +78,7 @@ def _records(source: str, schema: TableSchema | ImageSchema) -> Any:
     """Real records as the report takes them: a frame, or images and the names of their classes."""
     import numpy as np
 
-    from gpate.records import read_confidential
+    from gpate.records.confidential import read_confidential
 
     held = read_confidential(source, schema)
     if not isinstance(held, tuple) or held[1] is None:

@@ -40,7 +40,7 @@ _MEASURING = 0.05
 
 
 _OFTEN = 20.0
-"""Seconds between checkpoints where answers are too large for the journal."""
+"""Seconds between checkpoints where answers are too large to be kept."""
 
 
 class Turn(NamedTuple):
@@ -77,13 +77,17 @@ class Adversary(ABC):
         """
         _ = student, stop
 
-    @abstractmethod
-    def state(self) -> SensitiveTensors:
-        """All its state, for a checkpoint in private/."""
+    def state(self) -> SensitiveTensors | None:
+        """Its state that has seen records, for a checkpoint in private/."""
+        return None
+
+    def public_state(self) -> dict[str, Tensor]:
+        """Its state that follows from released values alone."""
+        return {}
 
     @abstractmethod
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` gave."""
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
+        """Restores what `public_state` and `state` gave."""
 
 
 def train_student(adversary: Adversary, student: Student, run: Run, *, iterations: int | None = None) -> Student:
@@ -97,22 +101,23 @@ def train_student(adversary: Adversary, student: Student, run: Run, *, iteration
     """
     ranks, folder, transcript, gate = run.ranks, run.folder, run.transcript, run.gate
     checkpoints = Checkpoints(folder, ranks)
-    start, used, state = checkpoints.last()
-    transcript.go_on_from(used)
-    if state:
-        adversary.load_state(state)
-        student.load_state(state)
+    last = checkpoints.last()
+    transcript.go_on_from(last.answers)
+    if last.public:
+        adversary.load_state(last.public, last.sensitive)
+        student.load_state(last.public)
     else:
         adversary.prepare(student, lambda: ranks.share(run.monitor.stop))
     spend = _Spend(gate)
     last_saved = began = time.monotonic()
-    done = start
+    done = last.iteration
 
     def save() -> None:
-        checkpoints.save(done, student.state(), sensitive=adversary.state(), answers=transcript.number)
+        public = {**student.state(), **adversary.public_state()}
+        checkpoints.save(done, public, sensitive=adversary.state(), answers=transcript.number)
         transcript.checkpoint_written()
 
-    for t in _numbers(start, iterations):
+    for t in _numbers(last.iteration, iterations):
         try:
             turn = adversary.turn(t, student, transcript)
         except BudgetExceeded as spent:

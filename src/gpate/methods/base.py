@@ -22,6 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,9 +32,10 @@ from torch import nn
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ALONE, Gate, NoisyCounts, NoisyTally, Ranks, Released
-from gpate.errors import InvalidValue
+from gpate.errors import InvalidValue, PluginError
 from gpate.generators import GeneratorSpec, Spec
 from gpate.methods.settings import Settings, settings_from_json
+from gpate.plugins import METHOD_PLUGINS, plugins
 from gpate.records import PrivateRecords
 from gpate.run.folder import RunFolder
 from gpate.run.progress import SILENT, Monitor
@@ -45,13 +47,18 @@ from gpate.torch_utils import chosen_device
 AnySchema = TableSchema | ImageSchema
 
 
+def chunk_for(dims: int) -> int:
+    """Records of so many numbers that are computed at a time: 1,000 of 32x32 colour images, fewer of larger ones."""
+    return max(16, min(1000, 1000 * 3072 // dims))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a method needs before any record is read: all of it public.
 
     Attributes:
         spec: of the generator network for such records.
-        chunk: records computed at a time.
+        chunk: records computed at a time; by their size if not given.
         pure: epsilon set aside for pure-DP releases.
         accountant: decides when the budget is spent.
         outside_fraction: of the budget's mu^2, for reporting how many values of a table lie outside the declared domain; 0 for none.
@@ -59,11 +66,15 @@ class Plan:
     """
 
     spec: GeneratorSpec
-    chunk: int = 1000
+    chunk: int = 0
     pure: float = 0.0
     accountant: str = "auto"
     outside_fraction: float = 0.001
     noiseless: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.chunk:
+            object.__setattr__(self, "chunk", chunk_for(self.spec.dims))
 
     def budget(self, epsilon: float, delta: float) -> Budget:
         """The whole budget of a run."""
@@ -193,14 +204,24 @@ def unregister(name: str) -> None:
 
 def method_named(name: str) -> Method:
     """The registered method of that name."""
-    if name not in _METHODS:
-        raise InvalidValue("method", name, f"one of {', '.join(_METHODS)}")
-    return _METHODS[name]
+    known = {method.name: method for method in methods()}
+    if name not in known:
+        raise InvalidValue("method", name, f"one of {', '.join(known)}")
+    return known[name]
 
 
 def methods() -> list[Method]:
-    """All registered methods."""
+    """All registered methods, those of plug-ins last."""
+    _register_plugins()
     return list(_METHODS.values())
+
+
+@cache
+def _register_plugins() -> None:
+    for name, method in plugins(METHOD_PLUGINS).items():
+        if not isinstance(method, Method):
+            raise PluginError(METHOD_PLUGINS, name, "must be an instance of gpate.methods.Method")
+        register(method)
 
 
 def settings_of(data: Mapping[str, Any]) -> Settings:

@@ -1,5 +1,6 @@
 """Recipes: named settings, each stating where its numbers are from. They belong to the methods; here they are looked up.
 
+>>> from gpate.schema import ImageSchema
 >>> digits = ImageSchema(channels=1, height=28, width=28, classes=("0", "1"))
 >>> resolve("paper", schema=digits, dataset="mnist", epsilon=1.0).to_json()["mechanism"]["teachers"]
 4000
@@ -15,9 +16,6 @@ from gpate.errors import InvalidValue
 from gpate.methods import method_named, methods
 from gpate.methods.base import AnySchema
 from gpate.methods.settings import Settings
-from gpate.schema import ImageSchema
-
-__all__ = ["ImageSchema", "check", "quick", "recipes", "resolve"]
 
 
 def recipes() -> dict[str, Settings]:

@@ -1,10 +1,10 @@
 """Private records: the only package that reads or holds them. It takes public queries and gives back `Sensitive` values.
 
 What this page exports is all that the rest of gpate may import: none of it can hand out a record. Raw records (`RawRecords`,
-`EncodedRecords`, `TeacherRecords`, `Partition`) live in the modules below, which an import contract closes to everybody else.
+`EncodedRecords`, `TeacherRecords`, `Partition`) live in the modules below, which an import contract closes to everybody else. The
+contract names its two exceptions: the commands `evaluate` and `report` read real records for the custodian (`gpate.records.confidential`).
 """
 
-from gpate.records.confidential import read_confidential
 from gpate.records.content_hash import new_key
 from gpate.records.private_records import (
     CodedRecords,
@@ -34,6 +34,5 @@ __all__ = [
     "logistic",
     "new_key",
     "open_records",
-    "read_confidential",
     "record_gradients",
 ]

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
-from gpate.errors import SensitiveAccess
+from gpate.errors import InvalidValue, SensitiveAccess
 from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import EncodedRecords, encode
@@ -105,7 +105,8 @@ class PrivateRecords:
 
         Args:
             function: pure and public; it must treat each record by itself.
-            chunk: records of a chunk, but for the last one; the shard at once, or a batch of it, by default.
+            chunk: records of a chunk, but for the last one; the shard at once, or a batch of it, by default. Records that are read in
+                batches take a divisor of the batch, such as the chunk that they were opened with.
         """
         for features, labels in self._chunks(chunk):
             yield Sensitive(function(features, labels))
@@ -237,7 +238,10 @@ class PrivateRecords:
         if held is not None:
             yield from _split(held, size or max(1, len(held.labels)))
             return
-        assert size is None or self._batch % size == 0
+        if size is not None and self._batch % size:
+            raise InvalidValue(
+                "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
+            )
         for raw in self._batches():
             yield from _split(encode(raw, self.schema, whole=False), size or self._batch)
 
@@ -286,6 +290,9 @@ class CodedRecords:
     def __repr__(self) -> str:
         return "CodedRecords(<withheld>)"
 
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("CodedRecords cannot be pickled. Fix: code them again.")
+
     def map(self, function: Callable[[Tensor, Tensor, Tensor], T]) -> Iterator[Sensitive[T]]:
         """Applies a public function of (features, labels, codes), as `PrivateRecords.map`."""
         if self._held is not None:
@@ -303,6 +310,9 @@ class SampledRecords:
 
     def __repr__(self) -> str:
         return "SampledRecords(<withheld>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("SampledRecords cannot be pickled. Fix: draw them again.")
 
     def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
         """As `PrivateRecords.map`."""

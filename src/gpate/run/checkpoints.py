@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from gpate.boundary import ALONE, Ranks
+from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.run.folder import RunFolder
 
@@ -23,11 +23,19 @@ _NAME = "checkpoint-{}.safetensors"
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds: iterations done, numbered answers used, and tensors; (0, 0, {}) if there is none."""
+    """What a checkpoint holds; nothing after 0 iterations if there is none.
+
+    Attributes:
+        iteration: iterations done.
+        answers: numbered answers that went into it.
+        public: state that follows from released values.
+        sensitive: state that has seen records.
+    """
 
     iteration: int
     answers: int
-    tensors: dict[str, Tensor]
+    public: dict[str, Tensor]
+    sensitive: SensitiveTensors
 
 
 class Checkpoints:
@@ -47,14 +55,15 @@ class Checkpoints:
         everyone = self.ranks.gather(sorted(self._iterations()))
         common = set.intersection(*map(set, everyone))
         if not common:
-            return Checkpoint(0, 0, {})
-        tensors, metadata = self._folder.read_tensors(_NAME.format(max(common)))
-        return Checkpoint(int(metadata["iteration"]), int(metadata["answers"]), tensors)
+            return Checkpoint(0, 0, {}, Sensitive({}))
+        kept = self._folder.read_tensors(_NAME.format(max(common)))
+        about = kept.metadata
+        return Checkpoint(int(about["iteration"]), int(about["answers"]), kept.tensors, kept.sensitive)
 
     def save(
         self,
         iteration: int,
-        student: Mapping[str, Tensor],
+        public: Mapping[str, Tensor],
         *,
         sensitive: SensitiveTensors | None = None,
         answers: int = 0,
@@ -63,16 +72,16 @@ class Checkpoints:
 
         Args:
             iteration: iterations done.
-            student: public state, the same on every rank.
+            public: the student and all else that follows from released values, the same on every rank.
             sensitive: private state of this rank.
             answers: numbered answers that went into it.
         """
         older = self._iterations()
         metadata = {"iteration": str(iteration), "answers": str(answers)}
         name = _NAME.format(iteration)
-        self.ranks.everywhere(lambda: self._folder.write_tensors(name, student, metadata=metadata, sensitive=sensitive))
+        self.ranks.everywhere(lambda: self._folder.write_tensors(name, public, metadata=metadata, sensitive=sensitive))
         if self.ranks.size > 1:  # everyone has the same student, or its fakes and votes would be of another
-            self.ranks.agree("student after the same answers", _digest(student), "use the same processors everywhere")
+            self.ranks.agree("student after the same answers", _digest(public), "use the same processors everywhere")
         for number, path in older.items():
             if number != iteration:
                 path.unlink()

@@ -15,12 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from gpate.accounting import never_used
 from gpate.atomic_files import sync
-from gpate.boundary.private_files import SensitiveTensors, write_private_tensors
+from gpate.boundary.private_files import (
+    PrivateFile,
+    SensitiveTensors,
+    read_private_tensors,
+    write_private_tensors,
+)
 from gpate.errors import GpateError, InvalidValue
 from gpate.version import __version__
 
@@ -103,8 +108,9 @@ class RunFolder:
 
     def drop_checkpoints(self) -> None:
         """Removes checkpoints when the run is finished: they hold private state that nobody needs any more."""
-        for kept in self.private.rglob("*checkpoint*.safetensors"):
-            kept.unlink(missing_ok=True)
+        for pattern in ("*checkpoint*.safetensors", "*checkpoint*.tmp"):  # the second of a process that was killed
+            for kept in self.private.rglob(pattern):
+                kept.unlink(missing_ok=True)
 
     @property
     def finished(self) -> bool:
@@ -170,10 +176,9 @@ class RunFolder:
         with disk_errors(name.removesuffix(".safetensors").capitalize()):
             write_private_tensors(self.private / name, tensors, metadata=metadata or {}, sensitive=sensitive)
 
-    def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """What `write_tensors` wrote: (tensors, metadata)."""
-        with safe_open(self.private / name, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    def read_tensors(self, name: str) -> PrivateFile:
+        """What `write_tensors` wrote."""
+        return read_private_tensors(self.private / name)
 
     def add_statistics(self, statistics: Mapping[str, Any]) -> None:
         """Appends one line of statistics. They may be private: they stay in private/."""

@@ -41,9 +41,16 @@ class Monitor:
     on_warning: Callable[[str], None] = lambda _: None
     stop: Callable[[], bool] = lambda: False
 
-    def steps(self, total: int, *, spend: float, epsilon: float) -> Callable[[int], None]:
-        """A function to call after each of `total` training steps: reports progress, and raises `Interrupted` when asked to stop."""
-        began = time.monotonic()
+    def steps(self, total: int, *, spend: float, epsilon: float, began: float | None = None) -> Callable[[int], None]:
+        """A function to call after each of `total` training steps: reports progress, and raises `Interrupted` when asked to stop.
+
+        Args:
+            total: steps in all.
+            spend: epsilon spent so far.
+            epsilon: the budget.
+            began: when the first step was taken, by `time.monotonic`; now by default.
+        """
+        began = time.monotonic() if began is None else began
 
         def after(step: int) -> None:
             if step % _EVERY == 0 or step == total:

@@ -20,6 +20,7 @@ whole, and all mu_i^2 sum to the whole.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -80,6 +81,7 @@ class Transcript:
         self._last_known = ranks.share(lambda: max(map(int, self._numbered or ()), default=-1))
         self.number = 0
         self.replayed, self.all_kept = False, True
+        self._asked: set[str] = set()
 
     def has(self, name: str) -> bool:
         """Whether a named question was answered already; the same on every rank."""
@@ -102,6 +104,9 @@ class Transcript:
             sigma: its noise, kept for `sigma`.
             size: numbers in the answer, if an earlier version may have asked for another number of them.
         """
+        if name in self._asked:
+            raise InvalidValue("name of a release", name, "one that was not asked for before", "Use recall.")
+        self._asked.add(name)
         known = self.has(name)
         if not known and self.ranks.share(self._stop):
             raise Interrupted(
@@ -137,8 +142,7 @@ class Transcript:
         """
 
         def gap() -> bool:
-            first = min(map(int, self._on_first(self._numbered)), default=None)
-            return first is not None and first > number
+            return self._on_first(self._numbered).dropped > number
 
         if self.ranks.share(gap):
             size = self.ranks.size
@@ -174,12 +178,13 @@ class Transcript:
     @property
     def is_large(self) -> bool:
         """Whether it is time for a checkpoint to take the place of the numbered answers."""
-        return self._numbered is not None and self._numbered.size > _LARGE
+        replayed = self.number > self._last_known  # or answers that were not heard yet would be dropped
+        return replayed and self._numbered is not None and self._numbered.size > _LARGE
 
     def checkpoint_written(self) -> None:
         """Drops the numbered answers that a checkpoint has taken in, if they have grown large."""
         if self.is_large:
-            self._on_first(self._numbered).clear()
+            self._on_first(self._numbered).drop_before(self.number)
 
     @staticmethod
     def _on_first(file: _AnswerFile | None) -> _AnswerFile:
@@ -188,12 +193,17 @@ class Transcript:
 
 
 class _AnswerFile:
-    """Answers, one after the other: a line of JSON about each, then its bytes. A torn last one is cut off."""
+    """Answers, one after the other: a line of JSON about each, then its bytes. A torn last one is cut off.
+
+    Attributes:
+        size: of the file.
+        dropped: numbered answers below this were dropped, because a checkpoint has taken them in.
+    """
 
     def __init__(self, path: Path, gate: Gate) -> None:
         self._path, self._gate = path, gate
         self._index: dict[str, tuple[int, dict[str, Any]]] = {}
-        self.size = 0
+        self.size = self.dropped = 0
         if path.exists():
             self._scan()
 
@@ -208,48 +218,73 @@ class _AnswerFile:
         return None if found is None else found[1]["about"]
 
     def add(self, name: str, released: Released[NDArray[Any]], about: Mapping[str, Any]) -> None:
+        raw = np.ascontiguousarray(released.value).tobytes()
         head = {
             "name": name,
             "type": released.value.dtype.str,
             "shape": released.value.shape,
-            "bytes": released.value.nbytes,
+            "bytes": len(raw),
+            "digest": _digest(raw),
             "receipts": [[receipt.line, receipt.chain] for receipt in released.receipts],
             "about": dict(about),
         }
+        place = self._append(head, raw)
+        self._index[name] = (place, head)
+
+    def _append(self, head: Mapping[str, Any], raw: bytes = b"") -> int:
+        """Writes a head and its bytes to disk; returns where the bytes begin."""
         line = json.dumps(head).encode() + b"\n"
         with disk_errors("The transcript"), self._path.open("ab") as file:
-            file.write(line + np.ascontiguousarray(released.value).tobytes())
+            file.write(line + raw)
             file.flush()
             os.fsync(file.fileno())
-        self._index[name] = (self.size + len(line), head)
-        self.size += len(line) + released.value.nbytes
+        place = self.size + len(line)
+        self.size = place + len(raw)
+        return place
 
     def recall(self, name: str) -> Released[NDArray[Any]]:
-        place, head = self._index[name]
-        with self._path.open("rb") as file:
-            file.seek(place)
-            raw = file.read(head["bytes"])
+        head, raw = self._index[name][1], self._raw(name)
         value = np.frombuffer(raw, dtype=np.dtype(head["type"])).reshape(head["shape"]).copy()
         receipts = tuple(Receipt(line=int(line), chain=str(chain)) for line, chain in head["receipts"])
         return self._gate.recall(value, receipts)
 
-    def clear(self) -> None:
+    def drop_before(self, number: int) -> None:
         os.truncate(self._path, 0)
-        self._index, self.size = {}, 0
+        self._index, self.size, self.dropped = {}, 0, number
+        self._append({"dropped": number})
+
+    def _raw(self, name: str) -> bytes:
+        place, head = self._index[name]
+        with self._path.open("rb") as file:
+            file.seek(place)
+            return file.read(head["bytes"])
 
     def _scan(self) -> None:
-        length = self._path.stat().st_size
+        length, begin = self._path.stat().st_size, 0
         with self._path.open("rb") as file:
             while (line := file.readline()).endswith(b"\n"):
                 head = json.loads(line)
                 place = file.tell()
+                if "dropped" in head:
+                    self.dropped, self.size = head["dropped"], place
+                    continue
                 if place + head["bytes"] > length:
                     break
                 file.seek(head["bytes"], os.SEEK_CUR)
                 self._index[head["name"]] = (place, head)
-                self.size = file.tell()
+                begin, self.size = self.size, file.tell()
+        last = next(reversed(self._index), None)
+        if (
+            last is not None and _digest(self._raw(last)) != self._index[last][1]["digest"]
+        ):  # its bytes never reached the disk
+            del self._index[last]
+            self.size = begin
         if self.size < length:
             os.truncate(self._path, self.size)
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
 class BudgetSplit:

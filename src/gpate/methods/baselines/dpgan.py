@@ -261,13 +261,13 @@ class SampledCritic(Adversary):
         stream = self.streams.torch("projection", step, device=self.device)
         return torch.randn(self.critic.size, k, generator=stream, device=self.device).div_(math.sqrt(k))
 
-    def state(self) -> SensitiveTensors:
-        """The discriminator: all it learnt from was released, but a checkpoint is private."""
-        return Sensitive(self.critic.state())
+    def public_state(self) -> dict[str, Tensor]:
+        """The discriminator: all it learnt from was released."""
+        return self.critic.state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The inverse of `state`."""
-        self.critic.load_state(state)
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
+        """The inverse of `public_state`."""
+        self.critic.load_state(public)
 
 
 def clipped(vectors: Tensor, bound: float) -> Tensor:

@@ -170,25 +170,24 @@ class SecretCritic(Adversary):
 
     def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """The warm start: private, and resumed where it was stopped."""
-        teachers, local = self.teachers, self.teachers.local_generators()
-        start = 0
+        teachers, start = self.teachers, 0
         if self.folder.has(WARM_START):
-            state, metadata = self.folder.read_tensors(WARM_START)
-            teachers.load_state(state)
-            local.load_state(state)
-            start = int(metadata["steps"])
+            kept = self.folder.read_tensors(WARM_START)
+            teachers.load_state(kept.sensitive)
+            start = int(kept.metadata["steps"])
         saved = time.monotonic()
         for step in range(start, self.settings.warm_steps):
-            teachers.warm_up(step, local, self._loss("warm mixing", step))
+            teachers.warm_up(step, self._loss("warm mixing", step))
             stopping = stop()
             if stopping or time.monotonic() - saved > self.checkpoint_seconds:
                 metadata = {"steps": str(step + 1)}
-                self.folder.write_tensors(WARM_START, {}, metadata=metadata, sensitive=teachers.state(local))
+                self.folder.write_tensors(WARM_START, {}, metadata=metadata, sensitive=teachers.state())
                 saved = time.monotonic()
             if stopping:
                 raise Interrupted(
                     f"Stopped in the warm start. Fix: `gpate fit --resume {self.folder.path}` goes on from here."
                 )
+        teachers.end_warm_up()
 
     def _loss(self, name: str, step: int) -> Wasserstein:
         stream = self.streams.torch(name, step, device=self.device)
@@ -219,6 +218,6 @@ class SecretCritic(Adversary):
         """The discriminators."""
         return self.teachers.state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
         """The inverse of `state`."""
-        self.teachers.load_state(state)
+        self.teachers.load_state(sensitive)

@@ -172,10 +172,14 @@ class LabelledCritic(Adversary):
         return self.streams.torch(name, number, device=self.device)
 
     def state(self) -> SensitiveTensors:
-        """Teachers and student discriminator."""
-        return self.teachers.state(self.critic)
+        """The teachers."""
+        return self.teachers.state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The inverse of `state`."""
-        self.teachers.load_state(state)
-        self.critic.load_state(state)
+    def public_state(self) -> dict[str, Tensor]:
+        """The student discriminator."""
+        return self.critic.state()
+
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
+        """The inverse of `state` and `public_state`."""
+        self.teachers.load_state(sensitive)
+        self.critic.load_state(public)

@@ -26,6 +26,7 @@ encoded row is taken as an image of one line.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ class EmbeddingMethod(Method):
             fix = "Later rounds learn features of images. Fix: one share, or the recipe `default`."
             raise InvalidValue("shares", own.shares, "a single one for a table", fix)
         spec = spec_for(schema, latent=own.latent)
-        return Plan(spec=spec, chunk=own.chunk_for(spec.dims))
+        return Plan(spec=spec, chunk=own.chunk or 0)
 
     def fit(self, run: Run) -> Fitted:
         """All rounds."""
@@ -108,11 +109,12 @@ def embed(run: Run, *, reserve: float = 0.0) -> Student:
     counts = releases.counts()
     student = Student(settings.spec_for(run.spec), init=run.streams.torch("init"), device=run.device)
     checkpoints = Checkpoints(run.folder)
-    done, _, state = checkpoints.last() if ranks.first else (0, 0, {})
-    if state:
-        student.load_state(state)
-    done = ranks.share(lambda: done)
+    last = checkpoints.last() if ranks.first else None
+    if last is not None and last.public:
+        student.load_state(last.public)
+    done = ranks.share(lambda: 0 if last is None else last.iteration)
     targets: list[Target] = []
+    began = time.monotonic()
     for r in range(len(settings.shares)):
         phi = _features(r, student, settings, run)
         try:
@@ -138,7 +140,7 @@ def embed(run: Run, *, reserve: float = 0.0) -> Student:
         def train(r: int = r, settings: Embedding = settings) -> None:
             before = settings.matching.steps + (r - 1) * settings.rematching.steps if r else 0
             total = settings.matching.steps + (len(settings.shares) - 1) * settings.rematching.steps
-            report = monitor.steps(total, spend=run.gate.spend, epsilon=run.gate.budget.epsilon)
+            report = monitor.steps(total, spend=run.gate.spend, epsilon=run.gate.budget.epsilon, began=began)
 
             def on_step(step: int) -> None:
                 ranks.beat()
@@ -201,7 +203,7 @@ def _features(r: int, student: Student, settings: Embedding, run: Run) -> Featur
             images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)]).view(-1, *shape)
             fresh = learn_features(images, labels, spec.classes, settings=settings.later, streams=streams, round_=r)
             folder.write_tensors(kept, fresh.state())
-        return folder.read_tensors(kept)[0]
+        return folder.read_tensors(kept).tensors
 
     state = run.ranks.share_tensors(learnt)
     learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=device)
@@ -255,7 +257,7 @@ class _Releases:
 
     def vectors(self, phi: FeatureMap) -> Iterator[Sensitive[RecordVectors]]:
         """What each record gives, chunk by chunk: chunks are filled up, so that a record's vector is independent of the batch."""
-        run, size = self._run, self._settings.chunk_for(self._run.spec.dims)
+        run, size = self._run, self._run.plan.chunk
         spec, device = run.spec, run.device
 
         @torch.no_grad()

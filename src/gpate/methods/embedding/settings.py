@@ -84,10 +84,6 @@ class Embedding:
         network = self.network if self.network not in larger else "dense" if small else larger[self.network]
         return replace(spec, network=network, maps=self.maps, latent=self.latent)
 
-    def chunk_for(self, dims: int) -> int:
-        """Records put through a map at a time."""
-        return self.chunk or max(16, min(1000, 1000 * 3072 // dims))
-
     def under(self, noise: float) -> Embedding:
         """With as many steps as suit so much noise."""
         if self.little_noise is None or noise <= self.little_noise:

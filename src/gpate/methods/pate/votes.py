@@ -112,6 +112,6 @@ class Voters(Adversary):
         """The teachers."""
         return self.teachers.state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
         """The inverse of `state`."""
-        self.teachers.load_state(state)
+        self.teachers.load_state(sensitive)

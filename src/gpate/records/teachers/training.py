@@ -6,15 +6,14 @@ Every method that has teachers uses it. What the teachers know is private: their
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gpate.boundary import Sensitive
-from gpate.boundary.private_files import SensitiveTensors
+from gpate.boundary.private_files import SensitiveTensors, restored
 from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, Student
 from gpate.records.partition import Partition
@@ -24,13 +23,6 @@ from gpate.records.teachers.ensemble import Batch, Ensemble, Placement, plan_pla
 from gpate.records.teachers.local_generators import LocalGenerators
 from gpate.records.teachers.losses import Loss, logistic
 from gpate.streams import Streams
-
-
-class HasState(Protocol):
-    """What has named tensors to be kept."""
-
-    def state(self) -> dict[str, Tensor]:
-        """All of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +149,7 @@ class TeacherGroup:
             first=records.first,
         )
         self._records, self._draws = records.to(device), draws
+        self._local: LocalGenerators | None = None
 
     def __repr__(self) -> str:
         return f"TeacherGroup(teachers={self.plan.teachers}, <withheld>)"
@@ -197,33 +190,23 @@ class TeacherGroup:
         chosen = self._draws.choices(number, self._ensemble.teachers, len(records))
         return self._ensemble.slopes_by(chosen, records, labels)
 
-    def state(self, *others: HasState) -> SensitiveTensors:
-        """Weights and optimiser, and the state of `others`, for a checkpoint in private/."""
-        tensors = dict(self._ensemble.state())
-        for other in others:
-            tensors |= other.state()
-        return Sensitive(tensors)
+    def state(self) -> SensitiveTensors:
+        """Weights and optimiser, and those of the local generators in a warm start, for a checkpoint in private/."""
+        local = {} if self._local is None else self._local.state()
+        return Sensitive({**self._ensemble.state(), **local})
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: SensitiveTensors) -> None:
         """Restores what `state` gave."""
-        self._ensemble.load_state(state)
+        tensors = restored(state)
+        self._ensemble.load_state(tensors)
+        if any(name.startswith("local.") for name in tensors):
+            self._local_generators.load_state(tensors)
 
     # --- a warm start, for GS-WGAN --------------------------------------------------------------------------------------
 
-    def local_generators(self) -> LocalGenerators:
-        """A small generator for each teacher, to warm up against; private, and thrown away."""
-        spec = self.plan.spec
-        return LocalGenerators(
-            self._ensemble,
-            dims=spec.dims,
-            classes=spec.classes,
-            latent=spec.latent,
-            streams=self.streams,
-            learning_rate=self.plan.learning_rate,
-        )
-
-    def warm_up(self, step: int, local: LocalGenerators, loss: Loss) -> None:
-        """One step of every teacher against its own local generator, and one of that generator."""
+    def warm_up(self, step: int, loss: Loss) -> None:
+        """One step of every teacher against a small generator of its own, and one of that generator. Both are private."""
+        local = self._local_generators
         number = -1 - step  # of its streams: before those of the iterations
         index, has_records = self._draw(number)
         labels = self._gather(index)[1]
@@ -236,6 +219,24 @@ class TeacherGroup:
 
         self._ensemble.train(minibatch, has_records=has_records, loss=loss)
         local.train(self._latents(number, index), labels)
+
+    def end_warm_up(self) -> None:
+        """Throws the local generators away."""
+        self._local = None
+
+    @property
+    def _local_generators(self) -> LocalGenerators:
+        if self._local is None:
+            spec = self.plan.spec
+            self._local = LocalGenerators(
+                self._ensemble,
+                dims=spec.dims,
+                classes=spec.classes,
+                latent=spec.latent,
+                streams=self.streams,
+                learning_rate=self.plan.learning_rate,
+            )
+        return self._local
 
     def _latents(self, number: int, index: Tensor) -> Tensor:
         stream = self.streams.torch("warm latents", number, device=self.device)

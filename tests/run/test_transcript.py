@@ -1,0 +1,158 @@
+"""The transcript: each question is asked once, whatever dies in between, and what a checkpoint took in is all that is dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.accounting import Budget
+from gpate.boundary import FastNoise, Gate, NoisyCounts, Sensitive
+from gpate.boundary.private_files import read_private_tensors, restored, write_private_tensors
+from gpate.errors import InvalidValue, SensitiveAccess
+from gpate.run.folder import RunFolder, RunFolderError
+from gpate.run.transcript import BudgetSplit, Transcript, mu_left
+
+BUDGET = Budget(epsilon=5.0, delta=1e-5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder.create(tmp_path / "run")
+    Gate.create(folder.ledger, BUDGET, FastNoise(0)).close()
+    return folder
+
+
+def opened_again(folder: RunFolder) -> Transcript:
+    return Transcript(Gate.resume(folder.ledger, BUDGET, FastNoise(0)), folder)
+
+
+def ask(transcript: Transcript, name: str | None = None, *, sigma: float = 50.0) -> np.ndarray:
+    mechanism = NoisyCounts(classes=3, sigma=sigma)
+
+    def part() -> Sensitive[torch.Tensor]:
+        return Sensitive(torch.tensor([10, 20, 30]))
+
+    def release(total: Sensitive[torch.Tensor]):
+        return mechanism.release(total, transcript.gate)
+
+    if name is None:
+        return transcript.ask_next(part, release).value
+    return transcript.ask(name, part, release, sigma=sigma).value
+
+
+def paid(transcript: Transcript) -> int:
+    return sum(transcript.gate.ledger.tally.values())
+
+
+def test_a_named_answer_is_paid_once_and_comes_back(folder: RunFolder) -> None:
+    first = opened_again(folder)
+    values = {name: ask(first, name) for name in ("a", "b")}
+    assert paid(first) == 2
+    with pytest.raises(InvalidValue, match="not asked for before"):
+        ask(first, "a")
+    first.gate.close()
+    again = opened_again(folder)
+    assert again.sigma("a") == 50.0
+    assert again.sigma("c") is None
+    for name, value in values.items():
+        assert np.array_equal(ask(again, name), value)
+    assert paid(again) == 2
+    ask(again, "c")
+    assert paid(again) == 3
+    again.gate.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_last_answer_is_asked_again_and_the_others_are_not(cut: int, folder: RunFolder) -> None:
+    first = opened_again(folder)
+    kept = [ask(first) for _ in range(3)]
+    first.gate.close()
+    path = folder.private / "answers-since-checkpoint.bin"
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = opened_again(folder)
+    again.go_on_from(0)
+    assert all(np.array_equal(ask(again), value) for value in kept[:2])
+    assert paid(again) == 3
+    ask(again)
+    assert paid(again) == 4, "what was paid and lost stays paid"
+    again.gate.close()
+    third = opened_again(folder)
+    assert [third.ask_next(None, None).value.shape for _ in range(3)] == [(3,)] * 3  # type: ignore[arg-type]
+    third.gate.close()
+
+
+def test_bytes_that_never_reached_the_disk_are_no_answer(folder: RunFolder) -> None:
+    first = opened_again(folder)
+    ask(first), ask(first)
+    first.gate.close()
+    path = folder.private / "answers-since-checkpoint.bin"
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-24] + bytes(24))  # three float64: as after a power cut
+    again = opened_again(folder)
+    ask(again)
+    assert paid(again) == 2
+    ask(again)
+    assert paid(again) == 3
+    again.gate.close()
+
+
+def test_answers_that_were_not_replayed_yet_are_never_dropped(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the answer that made the file large and the checkpoint: the resumed run replays all of them first."""
+    first = opened_again(folder)
+    kept = [ask(first) for _ in range(5)]
+    first.gate.close()
+    monkeypatch.setattr("gpate.run.transcript._LARGE", 10)
+    again = opened_again(folder)
+    again.go_on_from(0)
+    for value in kept:
+        assert not again.is_large
+        again.checkpoint_written()  # due by its time, in the middle of the replay
+        assert np.array_equal(ask(again), value)
+    assert again.is_large
+    assert paid(again) == 5
+    again.checkpoint_written()
+    again.gate.close()
+    third = opened_again(folder)
+    with pytest.raises(RunFolderError, match="answers between the two are gone"):
+        third.go_on_from(0)
+    third.go_on_from(5)
+    ask(third)
+    assert paid(third) == 6
+    third.gate.close()
+
+
+def test_the_budget_is_divided_and_all_of_it_is_spent(folder: RunFolder) -> None:
+    transcript = opened_again(folder)
+    whole = mu_left(transcript.gate)
+    split = BudgetSplit(transcript, {"a": 0.2, "b": 0.8})
+    split.divide("b", {"b1": 1.0, "b2": 3.0})
+    sigmas = {}
+    for name in ("a", "b1", "b2"):
+        sigmas[name] = split.sigma(name)
+        ask(transcript, name, sigma=sigmas[name])
+    fractions = {name: 1 / sigma**2 / whole**2 for name, sigma in sigmas.items()}
+    assert fractions == pytest.approx({"a": 0.2, "b1": 0.2, "b2": 0.6}, rel=1e-6)
+    assert transcript.gate.spend <= BUDGET.epsilon
+    transcript.gate.close()
+
+
+def test_state_that_has_seen_records_is_written_below_private_only_and_comes_back_sensitive(tmp_path: Path) -> None:
+    state = Sensitive({"teacher": torch.ones(2)})
+    for place in (tmp_path / "release", tmp_path / "private" / "run" / "release"):
+        place.mkdir(parents=True)
+        with pytest.raises(SensitiveAccess, match="private half"):
+            write_private_tensors(place / "x.safetensors", {}, metadata={}, sensitive=state)
+        assert not list(place.iterdir())
+    place = tmp_path / "private" / "run" / "private"
+    place.mkdir(parents=True)
+    write_private_tensors(place / "x.safetensors", {"student": torch.zeros(1)}, metadata={"a": "b"}, sensitive=state)
+    kept = read_private_tensors(place / "x.safetensors")
+    assert set(kept.tensors) == {"student"}
+    assert isinstance(kept.sensitive, Sensitive)
+    assert torch.equal(restored(kept.sensitive)["teacher"], torch.ones(2))
+    assert kept.metadata == {"a": "b"}
