@@ -18,7 +18,12 @@ TINY = {
 @pytest.mark.parametrize("recipe", TINY)
 def test_a_trial_gives_means_spreads_and_class_proportions(recipe: str) -> None:
     game = RecipeGame(
-        case=WorstCase(schema=SCHEMA), recipe=recipe, epsilon=5.0, statistic="samples", samples=40, settings=TINY[recipe]
+        case=WorstCase(schema=SCHEMA),
+        recipe=recipe,
+        epsilon=5.0,
+        statistic="samples",
+        samples=40,
+        settings=TINY[recipe],
     )
     values = [game.trial(with_).values for with_ in (False, True)]
     for found in values:

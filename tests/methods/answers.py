@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +18,19 @@ def read_answers(path: Path) -> list[Answer]:
     with path.open("rb") as file:
         while line := file.readline():
             head = json.loads(line)
-            found.append((head, file.read(head["bytes"])))
+            if "dropped" not in head:
+                found.append((head, file.read(head["bytes"])))
     return found
 
 
 def change_answers(path: Path, change: Callable[[list[Answer]], list[Answer]]) -> None:
     """Writes the file anew with other answers."""
     kept = change(read_answers(path))
-    path.write_bytes(b"".join(json.dumps(head).encode() + b"\n" + raw for head, raw in kept))
+    digests = (hashlib.blake2b(raw, digest_size=8).hexdigest() for _, raw in kept)
+    heads = ({**head, "digest": digest} for (head, _), digest in zip(kept, digests, strict=True))
+    path.write_bytes(
+        b"".join(json.dumps(head).encode() + b"\n" + raw for head, (_, raw) in zip(heads, kept, strict=True))
+    )
 
 
 def lose_answer(private: Path, name: str) -> None:

@@ -298,9 +298,9 @@ def test_answers_too_large_for_the_transcript_are_kept_by_frequent_checkpoints(
     adversary, run = dp_gan(tmp_path)
     train_student(adversary, student(), run, iterations=2)
     assert not run.folder.has("answers-since-checkpoint.bin")
-    iteration, used, state = Checkpoints(run.folder).last()
-    assert (iteration, used) == (2, 4)
-    assert all(torch.equal(state[name], tensor) for name, tensor in opened(adversary.state()).items())
+    last = Checkpoints(run.folder).last()
+    assert (last.iteration, last.answers) == (2, 4)
+    assert all(torch.equal(last.public[name], tensor) for name, tensor in adversary.public_state().items())
 
 
 # --- PATE-GAN ---------------------------------------------------------------------------------------------------------
