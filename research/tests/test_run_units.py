@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.command import begun
+from tests.processes import FEW_LATENTS, run
 
 import crash
 from gpate.datasets import DATASETS
@@ -22,8 +24,12 @@ from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import Fit, select
 from gpate_research.reproduce.run_units import run_units
 from gpate_research.reproduce.units import Listeners, Place, Unit, units_of
-from tests.command import begun
-from tests.processes import run
+
+
+@pytest.fixture(autouse=True)
+def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the processes that are started: most of the time that so small a student takes."""
+    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
 
 
 CRASH = "import sys; sys.path.insert(0, {tests!r}); from pathlib import Path; import crash; crash.crash(Path({folder!r}), {moment!r})"
