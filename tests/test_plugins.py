@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run
+
 PLUGIN = """
 from pathlib import Path
 
@@ -35,39 +37,47 @@ DATASETS = {"more": more}
 TAKEN = {"digits": more}
 NO_SETS = {"more": "a path"}
 """
+GPATE = "from gpate.cli import main; main({})"
 LIST = "from gpate.datasets import DATASETS, load; print(*DATASETS); print(load('more').name)"
 
 
-@pytest.fixture
-def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs Python where a package with these entry points is installed, in a process of its own."""
+Installed = Callable[[str, str], subprocess.CompletedProcess[str]]
 
-    def run(entry_points: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    """Runs a program where a package with these entry points is installed, in a process of its own."""
+
+    def program(entry_points: str, text: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "a_plugin.py").write_text(PLUGIN)
         for package in ("first", "second") if "[twice]" in entry_points else ("first",):
             facts = tmp_path / f"{package}-1.0.dist-info"
             facts.mkdir(exist_ok=True)
             (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
             (facts / "entry_points.txt").write_text(entry_points.replace("[twice]", ""))
-        path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
-        return subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-        )
+        return run(exec, f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {text}")
 
-    return run
+    return program
 
 
-def test_a_plugin_adds_benchmark_sets(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = python("[gpate.datasets]\nmine = a_plugin:DATASETS", "-c", LIST)
+def test_a_plugin_adds_benchmark_sets(installed: Installed) -> None:
+    done = installed("[gpate.datasets]\nmine = a_plugin:DATASETS", LIST)
     names, loaded = done.stdout.splitlines() or [done.stderr, ""]
     assert {"digits", "more"} <= set(names.split())
     assert loaded == "more"
 
 
-def test_a_plugin_adds_a_command(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = python("[gpate.commands]\ngreet = a_plugin:app", "-m", "gpate", "greet", "hello", "you")
+def test_a_plugin_adds_a_command(installed: Installed, tmp_path: Path) -> None:
+    done = installed("[gpate.commands]\ngreet = a_plugin:app", GPATE.format(["greet", "hello", "you"]))
     assert (done.returncode, done.stdout) == (0, "hello you\n"), done.stderr
-    assert "greet" in python("[gpate.commands]\ngreet = a_plugin:app", "-m", "gpate", "--help").stdout
+    path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
+    fresh = subprocess.run(
+        [sys.executable, "-m", "gpate", "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert "greet" in fresh.stdout
 
 
 @pytest.mark.parametrize(
@@ -83,10 +93,8 @@ def test_a_plugin_adds_a_command(python: Callable[..., subprocess.CompletedProce
         ("[gpate.datasets]\nmine = a_plugin:TAKEN", "has a set 'digits', and that name is taken"),
     ],
 )
-def test_a_broken_plugin_is_named(
-    python: Callable[..., subprocess.CompletedProcess[str]], entry_points: str, says: str
-) -> None:
-    done = python(entry_points, "-m", "gpate", "fit", "no-such-set", "--epsilon", "1")
+def test_a_broken_plugin_is_named(installed: Installed, entry_points: str, says: str) -> None:
+    done = installed(entry_points, GPATE.format(["fit", "no-such-set", "--epsilon", "1"]))
     assert done.returncode == 2
     message = " ".join(done.stderr.split())
     assert message.startswith("PluginError: The plug-in '")

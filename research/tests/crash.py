@@ -1,17 +1,15 @@
-"""Runs one unit for each of some moments, and is killed then by `kill -9`: `python research/tests/crash.py FOLDER`."""
+"""Runs one unit, and is killed at one of some moments by `kill -9`."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gpate.datasets import load
 from gpate.evaluation.results import Evaluation, Score
 from gpate_research.reproduce.cells import Fit
 from gpate_research.reproduce.run_units import Outcome, run_units
@@ -73,21 +71,3 @@ def crash(folder: Path, moment: str) -> None:
         else:
             with mock.patch(MOMENTS[moment], die):
                 go(folder)
-
-
-def main() -> None:
-    """A process for each moment, forked before anything is computed, so that all is imported once."""
-    import gpate.synthesizer  # noqa: F401 - with torch
-
-    load("digits")
-    for moment in MOMENTS:
-        child = os.fork()
-        if child == 0:
-            crash(Path(sys.argv[1]) / moment, moment)
-            os._exit(0)  # it was to be killed
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        sys.stdout.write(f"{moment}: {code}\n")
-
-
-if __name__ == "__main__":
-    main()

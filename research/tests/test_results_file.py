@@ -53,13 +53,15 @@ def test_round_trip(tmp_path: Path) -> None:
     assert found.value("iterations", None, "real") is None
 
 
-def test_cut_at_every_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_cut_at_every_byte(tmp_path: Path, step: int) -> None:
     file = tmp_path / "r.jsonl"
     for unit in "ab":
         append(file, record(unit))
     raw = file.read_bytes()
     first = raw.index(b"\n") + 1
-    for cut in range(len(raw) + 1):
+    near = {*range(30), *range(first - 30, first + 30), *range(len(raw) - 30, len(raw) + 1)}
+    for cut in sorted(near | {*range(0, len(raw), step)}):
         file.write_bytes(raw[:cut])
         whole = ["a"] * (cut >= first) + ["b"] * (cut == len(raw))
         assert [r.unit for r in read(file)] == whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.command import begun
+from tests.processes import FEW_LATENTS, run
 
 import crash
 from gpate.datasets import DATASETS
@@ -25,19 +26,24 @@ from gpate_research.reproduce.run_units import run_units
 from gpate_research.reproduce.units import Listeners, Place, Unit, units_of
 
 
-@pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each moment, left behind by a process that was killed then."""
-    folder = tmp_path_factory.mktemp("crashed")
-    done = subprocess.run([sys.executable, crash.__file__, str(folder)], capture_output=True, timeout=250, text=True)
-    killed = [f"{moment}: {-signal.SIGKILL}" for moment in crash.MOMENTS]
-    assert done.stdout.splitlines() == killed, done.stderr[-2000:]
-    return folder
+@pytest.fixture(autouse=True)
+def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the processes that are started: most of the time that so small a student takes."""
+    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
 
 
-@pytest.mark.parametrize("moment", crash.MOMENTS)
-def test_kill_and_go_on(crashed: Path, moment: str) -> None:
-    folder = crashed / moment
+CRASH = "import sys; sys.path.insert(0, {tests!r}); from pathlib import Path; import crash; crash.crash(Path({folder!r}), {moment!r})"
+QUICK = ("middle of the fit", "evaluating", "line written")
+"""Moments that are research's own; those before the fit are in tests/methods/test_gpate.py too."""
+
+
+@pytest.mark.parametrize(
+    "moment", [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in crash.MOMENTS]
+)
+def test_kill_and_go_on(moment: str, tmp_path: Path) -> None:
+    folder = tmp_path / "crashed"
+    done = run(exec, CRASH.format(tests=str(Path(crash.__file__).parent), folder=str(folder), moment=moment))
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     steps = []
     with crash.evaluated_by(crash.fake_evaluation):
         (outcome,) = crash.go(folder, Listeners(on_progress=steps.append))
@@ -173,9 +179,9 @@ def test_who_shares_the_files_passes_by_what_another_is_at(tmp_path: Path) -> No
 def test_two_processes_share_the_work(tmp_path: Path) -> None:
     """Each unit is run once, by either."""
     shared = ["--results", str(tmp_path / "r.jsonl"), "--work", str(tmp_path / "work"), "--seeds", "1"]
-    command = [sys.executable, "-m", "gpate", "reproduce", "run", "data-independent", "--cell", "*bought*", *shared]
-    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=120)[0] for process in pair]
+    command = ["reproduce", "run", "data-independent", "--cell", "*bought*", *shared]
+    pair = [begun(*command, folder=tmp_path) for _ in range(2)]
+    said = [process.communicate()[0] for process in pair]
     assert [process.returncode for process in pair] == [0, 0]
     units = units_of(select("data-independent", "*bought*"), seeds=1)
     assert sum(int(text.splitlines()[-1].split()[0]) for text in said if "left out." in text) == len(units), said

@@ -255,6 +255,7 @@ def test_secret_draws_have_no_evidence() -> None:
         evidence(GateTranscript(releases=[release]), GateTranscript(releases=[release]))
 
 
+@pytest.mark.slow
 def test_samples_nearly_without_noise_give_the_record_away() -> None:
     settings = {"fitting.restarts": 1, "fitting.steps": 30, "fitting.components": 4, "rare_below": 0, "resolution": 4}
     game = RecipeGame(case=replace(ROWS, rows=2), epsilon=300.0, settings=settings, statistic="samples", samples=100)

@@ -9,7 +9,7 @@ from functools import cache
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpate.accounting import ACCOUNTANTS, DiscreteGaussian, Gaussian, GNMax, NoisyMaxThreshold
@@ -37,6 +37,7 @@ def test_slack_is_not_much_more_than_the_distance(s: float) -> None:
     assert gaussian_slack(s) <= 1.4 * ref.rounded_gaussian_distance(s)
 
 
+@settings(max_examples=20)
 @given(st.floats(1.0, 8.0))
 def test_slack_holds_between_the_table_too(s: float) -> None:
     """Off the nice numbers, where the kinks of |f''| fall anywhere in a cell."""

@@ -20,9 +20,10 @@ from gpate.boundary import Ranks, Sensitive, ranks_here
 from gpate.boundary import ranks as boundary
 from gpate.boundary.values import opened
 from gpate.errors import GpateError
+from gpate.generators import student
 from gpate.run.progress import Monitor
 from tests.methods.small import IMAGES, TABLE, images, table
-from tests.processes import LIMIT
+from tests.processes import FEW_LATENTS, LIMIT
 
 VOTES = {
     "teachers": 11,
@@ -42,7 +43,7 @@ LATER = {
     "network": "dcgan",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.5, "iterations": 6}},
+    "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.5, "iterations": 5}},
     "table": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "counts_epsilon": 0.5, "iterations": 4}},
     "embedding": {"recipe": "default", "settings": MATCH},
     "rounds": {"recipe": "default-images", "settings": {**MATCH, **LATER, "shares": (0.5, 0.5)}},
@@ -114,6 +115,7 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
 
 def main(kind: str, out: str, *what: str) -> None:
     method.new_key = lambda: bytes(32)  # the same partition whatever the ranks
+    student._REFRESH = FEW_LATENTS
     try:
         run(kind, Path(out), *what)
     except GpateError as problem:

@@ -15,9 +15,15 @@ from tests.processes import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUN = [page for page in PAGES if any(why is None and kind != "text" for kind, _, why in blocks(page.read_text()))]
+SLOW = ("how-to-audit", "how-to-images")
+"""Pages whose examples take long."""
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else []) for page in RUN],
+    ids=lambda page: page.stem,
+)
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPATE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "page"

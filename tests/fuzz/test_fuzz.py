@@ -24,7 +24,7 @@ from tests.processes import LIMIT, ROOT
 from tests.records.reading import read
 
 
-@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_cases_of_every_target(cases: int) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "all", "--cases", str(cases), "--seed", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

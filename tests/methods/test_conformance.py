@@ -107,6 +107,8 @@ SYSTEMS = {
 ITERATING = [system for system in SYSTEMS.values() if system.iterates and system.private]
 SECRET = [SYSTEMS[name] for name in ("dpgan", "dpgan-large", "dpgan-projected", "gswgan")]
 """Systems whose releases are amplified by a secret draw."""
+SLOW = ("dpgan-large", "dpgan-projected")
+"""They share dpgan's loop, and have what is their own in `tests.methods.test_baselines`."""
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +129,11 @@ def name(part: object) -> str | None:
     return part.recipe if isinstance(part, System) else getattr(part, "__name__", None)
 
 
+def slow(systems: list[System]) -> list[Any]:
+    """Those that share another's loop are left to `make test-slow`."""
+    return [pytest.param(s, marks=[pytest.mark.slow] if s.recipe in SLOW else []) for s in systems]
+
+
 CASES = [(check, system, kind) for check in CHECKS for system in SYSTEMS.values() for kind in system.kinds]
 
 
@@ -142,19 +149,21 @@ def test_check(check: Check, system: System, kind: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("repeatable")
 @pytest.mark.parametrize(
     ("system", "kind"),
-    [(SYSTEMS[recipe], kind) for recipe in SYSTEMS for kind in SYSTEMS[recipe].kinds[:1]]
-    + [(SYSTEMS["dpgan"], "table")],
+    [
+        pytest.param(s, kind, marks=[pytest.mark.slow] if s.recipe in SLOW or kind == "table" else [])
+        for s in SYSTEMS.values()
+        if s.iterates  # the others release everything before they learn: tests/methods/test_default.py
+        for kind in s.kinds[: 2 if s.recipe == "dpgan" else 1]
+    ],
     ids=name,
 )
 def test_a_stopped_run_ends_like_one_that_was_not(system: System, kind: str, tmp_path: Path) -> None:
-    if not system.iterates:
-        pytest.skip("releases everything before it learns: tests/methods/test_default.py")
     if system.recipe == "paper-mnist-eps1":  # without noise every query is answered
         system = System(**{**vars(system), "settings": {**system.settings, "threshold": 0.1}})
     check_a_stopped_run_ends_like_one_that_was_not(system, kind, tmp_path)
 
 
-@pytest.mark.parametrize("system", ITERATING, ids=name)
+@pytest.mark.parametrize("system", slow(ITERATING), ids=name)
 def test_an_answer_that_was_paid_and_lost_stays_paid(system: System, tmp_path: Path) -> None:
     """Killed between the ledger's line and the transcript's: the budget holds, and the run ends earlier if it must."""
     with pytest.raises(Interrupted):
@@ -174,7 +183,7 @@ class Killed(BaseException):
     """No handler of ours catches it."""
 
 
-@pytest.mark.parametrize("system", SECRET, ids=name)
+@pytest.mark.parametrize("system", slow(SECRET), ids=name)
 def test_no_secret_draw_is_paid_for_twice(system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second answer is lost between the ledger and the transcript. What comes next is drawn anew, because two releases about
     one sample are not two releases about two.

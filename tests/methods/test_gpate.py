@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
@@ -30,10 +27,17 @@ from gpate.run.progress import Interrupted
 from gpate.run.transcript import _AnswerFile
 from gpate.synthesizer import NotFittedError
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
+from tests.processes import FEW_LATENTS, run, start
 
 KINDS = ["image", "table"]
 ALL = {"noise": "fast", "settings": {"threshold": 0.1}}
 """With silent noise every query is answered, so that two runs can be compared line by line."""
+
+
+@pytest.fixture(autouse=True)
+def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the processes that are started: most of the time that so small a student takes."""
+    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
 
 
 @pytest.fixture
@@ -113,33 +117,26 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
 
 
 CHILD = textwrap.dedent("""
-    import sys
     import numpy as np
     from gpate import GPATE, Monitor, Synthesizer
     from gpate.boundary import FastNoise
     from tests.methods.small import FAST, IMAGES, images
     FastNoise.gaussian = lambda self, size, sigma, **_: np.zeros(size)
-    settings = {**FAST, "threshold": 0.1, "checkpoint_seconds": 0.0}
+    settings = {{**FAST, "threshold": 0.1, "checkpoint_seconds": 0.0}}
     model = Synthesizer(epsilon=2.0, seed=3, recipe="paper-mnist-eps1", settings=settings, noise="fast")
-    model.fit(*images(), schema=IMAGES, out=sys.argv[1], monitor=Monitor(on_progress=lambda p: print(p.iteration, flush=True)))
+    model.fit(*images(), schema=IMAGES, out={out!r}, monitor=Monitor(on_progress=lambda p: print(p.iteration, flush=True)))
 """)
 
 
 @pytest.mark.usefixtures("silent")
 def test_kill_9_and_resume_pays_at_most_one_answer_more(tmp_path: Path) -> None:
     whole = fitted("image", tmp_path / "whole", **ALL)
-    run = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert run.stdout is not None
-    for _ in range(2):
-        run.stdout.readline()
-    time.sleep(0.02)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
+    with start(exec, CHILD.format(out=str(tmp_path / "run")), {}) as child:
+        assert child.stdout is not None
+        assert [child.stdout.readline() for _ in range(2)] == ["1\n", "2\n"]
+        time.sleep(0.02)
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
     resumed = Synthesizer.resume(tmp_path / "run", *images())
     assert resumed.privacy.spend <= 2.0
     lines = [read_ledger(tmp_path / name / "release" / "ledger.jsonl").head.line for name in ("whole", "run")]
@@ -159,8 +156,7 @@ from tests.methods.small import FAST, IMAGES, images
 with mock.patch({dies!r}, lambda *_, **__: os.kill(os.getpid(), 9)):
     Synthesizer(epsilon=2.0, recipe="paper-mnist-eps1", settings=FAST).fit(*images(), schema=IMAGES, out={str(tmp_path / "run")!r})
 """
-    killed = subprocess.run([sys.executable, "-c", child], cwd=Path(__file__).parents[2], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert run(exec, child, {}).returncode == -signal.SIGKILL
     with pytest.raises(RunFolderError, match="before anything was spent"):
         Synthesizer.resume(tmp_path / "run", *images())
     ledger = tmp_path / "run" / "release" / "ledger.jsonl"

@@ -115,8 +115,15 @@ def test_batched_equals_a_loop_of_modules(name: str) -> None:
             assert torch.allclose(wanted[i], torch.autograd.grad(gain, x)[0], atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("chunk", [1, 2, 70])
+@pytest.mark.parametrize(
+    ("chunk", "name"),
+    [
+        (1, "official"),
+        (1, "table"),
+        (30, "paper"),
+        *(pytest.param(chunk, name, marks=pytest.mark.slow) for chunk in (1, 2, 70) for name in NETWORKS),
+    ],
+)
 def test_chunk_size_changes_nothing(name: str, chunk: int) -> None:
     network, teachers = NETWORKS[name], 70  # more than one block of initial weights
     whole, parts = ensemble(network, teachers, 70), ensemble(network, teachers, chunk)
@@ -210,7 +217,7 @@ def test_patches_can_be_differentiated_twice() -> None:
     x = torch.rand(1, 2, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     squares = lambda pixels: Patches.apply(pixels).square()  # noqa: E731 - linear alone, the second derivative is zero
     assert torch.autograd.gradcheck(squares, (x,))
-    assert torch.autograd.gradgradcheck(squares, (x,))
+    assert torch.autograd.gradgradcheck(squares, (x,), fast_mode=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -264,21 +271,26 @@ class _ByTorch:
         return torch.func.vjp(lambda x: cls.convolve(weight, x, kernel), g.new_zeros(shape))[1](g)[0]
 
 
-def test_convolutions_by_kernels_can_be_differentiated_as_often_as_wished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kernel's derivative is made of the other two: held to finite differences with torch's convolutions in their place."""
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_convolutions_by_kernels_can_be_differentiated_as_often_as_wished(
+    monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    """Each kernel's derivative is made of the other two: held to finite differences with torch's convolutions in their place,
+    in every direction or, fast, in one at random.
+    """
     monkeypatch.setattr(products, "kernels", lambda: _ByTorch)
     monkeypatch.setattr(products, "has_kernels", lambda _: True)
     stream = torch.Generator().manual_seed(0)
     weight = torch.randn(2, 2, 50, dtype=torch.float64, generator=stream).requires_grad_()
     x = torch.randn(2, 2, 1, 4, 4, dtype=torch.float64, generator=stream).requires_grad_()
-    assert torch.autograd.gradcheck(products.convolution, (weight, x))
-    assert torch.autograd.gradgradcheck(products.convolution, (weight, x))
+    assert torch.autograd.gradcheck(products.convolution, (weight, x), fast_mode=fast)
+    assert torch.autograd.gradgradcheck(products.convolution, (weight, x), fast_mode=fast)
 
     def slope(w: Tensor, images: Tensor) -> Tensor:  # as in a gradient penalty: not linear in either
         scores = products.convolution(w, images).square().sum()
         return torch.autograd.grad(scores, images, create_graph=True)[0]
 
-    assert torch.autograd.gradgradcheck(slope, (weight, x))
+    assert torch.autograd.gradgradcheck(slope, (weight, x), fast_mode=fast)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
