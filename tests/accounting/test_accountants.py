@@ -202,7 +202,15 @@ def covering(case: Case) -> list[str]:
 # --- against integration ---
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+SLOW = ("Gaussian mu=2.0", "Poisson-sampled Gaussian 2.0, 0.5", "two kinds of discrete Laplace beside Gaussians")
+"""Each has a sibling that differs in a number only, or in how many there are."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case.name in SLOW else []) for case in CASES],
+    ids=lambda case: case.name,
+)
 def test_no_accountant_is_below_the_integrated_truth_and_an_exact_one_gives_it(case: Case) -> None:
     """The Gaussian accountant to floating point; PLD to its discretisation, 1e-4 in the loss, connected by lines."""
     for name in covering(case):

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from scipy import stats
 from gpate.accounting import Budget
 from gpate.boundary import ExactNoise, FastNoise, Gate, noise_named
 from gpate.errors import GpateError, InvalidValue
-from tests.processes import LIMIT
+from tests.processes import LIMIT, run
 
 ALARM = 1e-6
 
@@ -88,11 +89,9 @@ def test_fresh_processes_never_share_a_stream() -> None:
         "from gpate.boundary import noise_named\n"
         "for kind in ('exact', 'fast'): print(noise_named(kind).gaussian(4, 2.0**40).tolist())"
     )
-    first, second = (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-        for _ in range(2)
-    )
-    assert len({*first, *second}) == 4
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    streams = [done.stdout.splitlines() for done in (alone, run(exec, code), run(exec, code))]
+    assert len({*chain(*streams)}) == 6
 
 
 def test_a_seeded_stream_refuses_to_be_carried_over_a_fork() -> None:

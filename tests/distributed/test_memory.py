@@ -14,8 +14,9 @@ _ROOM = 28
 """Megabytes beside what the program had before it began. A piece takes 16 of them; allocators differ from run to run."""
 
 
+@pytest.mark.slow  # that a file which is not held is walked through with the same result: tests/distributed/test_ranks.py
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: memory limits are its own")
-@pytest.mark.parametrize("compressed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compressed", [False, True])
 def test_a_file_larger_than_the_memory_is_walked_through(tmp_path: Path, compressed: bool) -> None:
     records, path = 1_800_000, tmp_path / "records.npz"
     pictures = np.random.default_rng(0).integers(0, 256, (records, 8, 8), dtype=np.uint8)

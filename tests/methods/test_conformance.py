@@ -108,7 +108,7 @@ ITERATING = [system for system in SYSTEMS.values() if system.iterates and system
 SECRET = [SYSTEMS[name] for name in ("dpgan", "dpgan-large", "dpgan-projected", "gswgan")]
 """Systems whose releases are amplified by a secret draw."""
 SLOW = ("dpgan-large", "dpgan-projected")
-"""They share dpgan's loop, and have what is their own in `tests.methods.test_baselines`."""
+"""They share dpgan's loop; `test_check` runs them whole."""
 
 
 @pytest.fixture(autouse=True)

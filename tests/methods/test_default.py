@@ -6,11 +6,8 @@ What each method does inside is tested beside it: test_embedding.py, test_margin
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from gpate.run.progress import Interrupted
 from gpate.schema import Schema
 from tests.methods.checks import stopping_at_question, tally
 from tests.methods.small import IMAGES, TABLE, images, table
+from tests.processes import start
 
 KINDS = ["image", "table"]
 SMALL: dict[str, dict[str, Any]] = {
@@ -76,29 +74,22 @@ def test_a_stopped_run_is_resumed_without_paying_twice(kind: str, tmp_path: Path
 
 
 CHILD = textwrap.dedent("""
-    import sys
     from pathlib import Path
     from gpate import Monitor
     from tests.methods.test_default import fitted
-    longer = {"matching.steps": 2000} if sys.argv[1] == "image" else {"fitting.steps": 20000, "fitting.target": 1e-9}
-    fitted(sys.argv[1], Path(sys.argv[2]), monitor=Monitor(on_progress=lambda p: print("step", flush=True)), **longer)
+    longer = {"matching.steps": 2000} if kind == "image" else {"fitting.steps": 20000, "fitting.target": 1e-9}
+    fitted(kind, Path(out), monitor=Monitor(on_progress=lambda p: print("step", flush=True)), **longer)
 """)
 
 
 @pytest.mark.parametrize("kind", [pytest.param("image", marks=pytest.mark.slow), "table"])
 def test_kill_9_and_resume(kind: str, tmp_path: Path) -> None:
     """Killed while the student learns: all releases are paid by then, and none is paid again."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, kind, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "step\n"
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    with start(exec, CHILD, {"kind": kind, "out": str(tmp_path / "run")}) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "step\n"
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
     plan = tmp_path / "run" / "private" / "run.json"
     changed = json.loads(plan.read_text())  # enough has been seen of the long fit
     if kind == "image":

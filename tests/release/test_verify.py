@@ -316,7 +316,7 @@ def test_a_hostile_config_reserves_no_memory(folder: Path, change: dict[str, Any
     [
         "!!python/object/apply:os.system ['true']",
         "a: &a [x, x]\nb: &b [*a, *a]\nkind: table\n",
-        "[" * 10_000,  # ten times as deep as Python calls
+        pytest.param("[" * 100_000, marks=pytest.mark.slow, id="deep"),  # tests/records/test_hostile.py has one too
         "kind: table\ncolumns: {a: {type: boolean}, a: {type: boolean}}\n",
         "kind: ../../table",
         "\x00",
