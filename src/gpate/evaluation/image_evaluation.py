@@ -28,7 +28,7 @@ from gpate.evaluation.results import Metric, Score, Source, Value
 from gpate.streams import Streams
 
 if TYPE_CHECKING:
-    from gpate.evaluation.harness import Draw, EvaluationPlan, OnProgress, RealRecords
+    from gpate.evaluation.plan import Draw, EvaluationPlan, OnProgress, RealRecords
 
 
 class Part(NamedTuple):

@@ -36,7 +36,7 @@ from gpate.schema import ImageSchema
 from gpate.streams import Streams
 
 if TYPE_CHECKING:
-    from gpate.evaluation.harness import RealRecords
+    from gpate.evaluation.plan import RealRecords
 
 COPY = 0.02
 """Root mean square difference of two images, white being 1, below which one is a copy of the other: 5 of 255 levels."""

@@ -41,7 +41,7 @@ from gpate.schema import TableSchema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpate.evaluation.harness import Draw, EvaluationPlan, OnProgress, RealRecords
+    from gpate.evaluation.plan import Draw, EvaluationPlan, OnProgress, RealRecords
 
 QUICK_ROWS = 10_000
 """Rows of each set that a quick evaluation uses."""
