@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpate.cli.fit import display, first_interrupt
-from gpate.cli.interrupt import STOPPED, end, leaves
-from gpate.cli.terminal import console, errors, print_json
+from gpate.cli.interrupt import end, on_interrupt
+from gpate.cli.terminal import INTERRUPTED, console, errors, print_json
 from gpate.errors import InvalidValue, require_positive
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def run(
         device=device,
         cache=cache_folder(),
     )
-    leaves(ctx, _STOPPED)
+    on_interrupt(ctx, _STOPPED)
     stop, counts = threading.Event(), {"new": 0, "done": 0, "left": 0}
     with first_interrupt(stop), ExitStack() as bars:
 
@@ -155,7 +155,7 @@ def run(
         soft_wrap=True,
     )
     if stop.is_set():
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(INTERRUPTED)
 
 
 _STOPPED = "Stopped: what is finished is among the results. The same command resumes it."

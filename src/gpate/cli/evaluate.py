@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gpate.cli.interrupt import leaves
-from gpate.cli.terminal import CAUGHT, errors, print_json
+from gpate.cli.interrupt import on_interrupt
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, errors, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def evaluate(
         name=sources.dataset,
     )
     kept = cache_folder() if cache else None
-    leaves(
+    on_interrupt(
         ctx,
         f"Stopped: nothing was {'printed' if append is None else f'added to {append}'}. Run the same command again"
         + ("." if kept is None else f"; what was finished about the real records is kept in {kept}."),
@@ -143,14 +143,14 @@ def evaluate(
             )
     if append is not None:
         found.append_to(append)
-        leaves(ctx, f"Stopped: the result is in {append}.")
+        on_interrupt(ctx, f"Stopped: the result is in {append}.")
     if as_json:
         print_json(found.to_json())
     else:
         show(found)
         if append is not None:
             errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
-    raise typer.Exit(CAUGHT if found.must_not_be_released else 0)
+    raise typer.Exit(DOES_NOT_HOLD if found.must_not_be_released else HOLDS)
 
 
 def _resolved(

@@ -38,6 +38,3 @@ class Stoppable(TyperGroup):
         except KeyboardInterrupt:
             message = ctx.meta.get(__name__, NOTHING)
             end(message if isinstance(message, str) else message())
-
-
-STOPPED, leaves = INTERRUPTED, on_interrupt

@@ -21,7 +21,6 @@ EXIT_CODES = (
     "Exit codes: 0 success, the claim holds; 1 the claim does not hold (verify, audit, evaluate); "
     "2 wrong usage or input; 130 interrupted."
 )
-CAUGHT = DOES_NOT_HOLD
 
 
 def _plain(value: Any) -> Any:
