@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpate.accounting import Budget
-from gpate.boundary import FastNoise, Gate, NoisyCounts, Sensitive
+from gpate.boundary import FastNoise, Gate, NoisyBlocks, NoisyCounts, Sensitive, Tables
 from gpate.boundary.private_files import read_private_tensors, restored, write_private_tensors
 from gpate.errors import InvalidValue, SensitiveAccess
 from gpate.run.folder import RunFolder, RunFolderError
@@ -156,3 +156,18 @@ def test_state_that_has_seen_records_is_written_below_private_only_and_comes_bac
     assert isinstance(kept.sensitive, Sensitive)
     assert torch.equal(restored(kept.sensitive)["teacher"], torch.ones(2))
     assert kept.metadata == {"a": "b"}
+
+
+def test_what_a_killed_checkpoint_left_does_not_outlive_the_run(folder: RunFolder) -> None:
+    for name in ("checkpoint-7.tmp", "checkpoint-6.safetensors", "warm-checkpoint.safetensors"):
+        (folder.private / name).write_bytes(b"teachers")
+    folder.drop_checkpoints()
+    assert not list(folder.private.rglob("*checkpoint*"))
+
+
+def test_tables_that_cannot_be_weighed_are_refused_before_they_are_paid() -> None:
+    gate = Gate.in_memory(BUDGET, FastNoise(0))
+    tables = NoisyBlocks(sigma=6.4e8, blocks=(Tables(sizes=(2,), tables=((0,),) * 40),))
+    with pytest.raises(InvalidValue, match="sigma"):
+        tables.release(Sensitive(torch.zeros(80, dtype=torch.int64)), gate)
+    assert not gate.ledger.tally
