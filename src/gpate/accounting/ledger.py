@@ -40,9 +40,9 @@ from gpate.errors import (
     LedgerVersion,
     LedgerWriteFailed,
 )
+from gpate.neighbours import RECORD
 
 VERSION = 1
-NEIGHBOURS = "one record added or removed"
 _OPENING = b'{"chain":"'
 _HEX = 64
 _GENESIS = "0" * _HEX
@@ -54,7 +54,7 @@ class Header:
 
     budget: Budget
     noise: str
-    neighbours: str = NEIGHBOURS
+    neighbours: str = RECORD
 
 
 @dataclass(frozen=True, kw_only=True)

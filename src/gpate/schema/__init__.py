@@ -10,6 +10,7 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 from gpate.schema.declaration import Cost, ImageSchema, Schema, TableSchema
+from gpate.schema.privacy_unit import PrivacyUnit
 
 __all__ = [
     "Boolean",
@@ -21,6 +22,7 @@ __all__ = [
     "ImageSchema",
     "Integer",
     "Numeric",
+    "PrivacyUnit",
     "Schema",
     "TableSchema",
 ]

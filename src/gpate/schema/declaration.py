@@ -7,7 +7,8 @@ common knowledge, and never read from the data. A table:
 kind: table
 description: one line about the data          # optional
 target: income                                # optional: what a classifier is to predict
-row_id: person                                # optional: identifies a record; neither learned nor synthesised
+row_id: visit                                 # optional: identifies a record; neither learned nor synthesised
+unit: {column: person, max_records: 3}        # optional: what the guarantee protects, if not a single record
 cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: cost of bounds and categories
 columns:
   age:       {type: integer, bounds: [17, 90]}
@@ -28,7 +29,10 @@ columns:
 - `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
 
-The synthetic table has the same order of columns; `row_id` is not among them. Images:
+`unit` names the column that says whose record it is: the guarantee is then about all records of a person, of whom at most
+`max_records` count, chosen by a keyed hash. Like `row_id` it is neither learned nor synthesised.
+
+The synthetic table has the same order of columns; `row_id` and the unit's column are not among them. Images:
 
 ```yaml
 kind: image
@@ -37,6 +41,8 @@ width: 28
 channels: 1                                   # 1 (grey) or 3 (colour)
 classes: [T-shirt, Trouser, Pullover]         # optional: all strings or all numbers, in the order of the labels
 row_id: file                                  # optional
+unit: {column: person, max_records: 3}        # optional: a column of labels.csv, or the array `units` of an .npz file
+# unit: {folder: 2, max_records: 3}           # or a level of sub-folders: class/person/image.png has the person at level 2
 ```
 """
 
@@ -54,6 +60,7 @@ from typing import Any, ClassVar
 import yaml
 
 from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, shown
+from gpate.neighbours import RECORD
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import (
     Boolean,
@@ -65,6 +72,7 @@ from gpate.schema.columns import (
     is_text,
     repeated,
 )
+from gpate.schema.privacy_unit import PrivacyUnit
 
 TODO = "TODO: fill in"
 """Placeholder in a draft; a schema that contains it is refused."""
@@ -98,7 +106,18 @@ class Schema(ABC):
 
     kind: ClassVar[str]
     row_id: str | None
+    unit: PrivacyUnit | None
     cost: Cost | None
+
+    @property
+    def neighbours(self) -> str:
+        """The neighbouring relation of a guarantee about such records."""
+        return RECORD if self.unit is None else self.unit.neighbours
+
+    @property
+    def records_per_unit(self) -> int:
+        """How many records of a privacy unit count at most."""
+        return 1 if self.unit is None else self.unit.max_records
 
     def promised(self, epsilon: float, delta: float) -> tuple[float, float]:
         """Guarantee of a release with this schema, for a run with this budget: the schema's cost is added."""
@@ -220,6 +239,7 @@ class TableSchema(Schema):
         target: name of the column that a classifier is to predict. If it is categorical or boolean its value is the
             record's label and not part of the features.
         row_id: name of the column that identifies a record. It is not in `columns` and never learned.
+        unit: what the guarantee protects, if not a single record. Its column is not in `columns` and never learned.
         description: one line for people.
         cost: of its bounds and categories, if they were released with noise.
     """
@@ -228,6 +248,7 @@ class TableSchema(Schema):
     columns: tuple[Column, ...]
     target: str | None = None
     row_id: str | None = None
+    unit: PrivacyUnit | None = None
     description: str = ""
     cost: Cost | None = None
 
@@ -249,6 +270,13 @@ class TableSchema(Schema):
                 self.row_id,
                 "not among the columns",
                 "A row id is not learned: remove it from columns, or drop row_id.",
+            )
+        if self.unit is not None and (self.unit.column is None or self.unit.column in (*names, self.row_id)):
+            raise InvalidValue(
+                "unit",
+                self.unit.to_dict(),
+                "a column of its own, neither among the columns nor the row id",
+                "A unit's id is not learned: remove it from columns.",
             )
         if self.label is not None and self.label.missing:
             raise InvalidValue(
@@ -284,13 +312,14 @@ class TableSchema(Schema):
         return {
             "kind": self.kind,
             **{key: value for key, value in named.items() if value},
+            **({} if self.unit is None else {"unit": self.unit.to_dict()}),
             **({} if self.cost is None else {"cost": asdict(self.cost)}),
             "columns": {column.name: column.to_dict() for column in self.columns},
         }
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> TableSchema:
-        _only(fields, ("description", "target", "row_id", "cost", "columns"), cls.kind)
+        _only(fields, ("description", "target", "row_id", "unit", "cost", "columns"), cls.kind)
         columns = fields.get("columns")
         if not isinstance(columns, Mapping) or not columns:
             raise SchemaError("A table's schema needs columns: a mapping from each name to its type.")
@@ -308,8 +337,13 @@ class TableSchema(Schema):
         made = {
             "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items()),
             "cost": None if cost is None else Cost(**cost),
+            "unit": _unit_of(fields),
         }
         return cls(**{**fields, **made})
+
+
+def _unit_of(fields: Mapping[str, Any]) -> PrivacyUnit | None:
+    return None if fields.get("unit") is None else PrivacyUnit.from_dict(fields["unit"])
 
 
 def _unfinished(entry: object) -> bool:
@@ -327,6 +361,7 @@ class ImageSchema(Schema):
         channels: 1 for grey, 3 for colour.
         classes: names of the labels 0, 1, ...; empty for images without labels.
         row_id: what identifies a record, such as its file name.
+        unit: what the guarantee protects, if not a single record.
         description: one line for people.
     """
 
@@ -337,6 +372,7 @@ class ImageSchema(Schema):
     channels: int = 1
     classes: tuple[Category, ...] = ()
     row_id: str | None = None
+    unit: PrivacyUnit | None = None
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -347,17 +383,20 @@ class ImageSchema(Schema):
         if self.classes != ():
             object.__setattr__(self, "classes", checked_categories("classes", self.classes))
         _optional_text("row_id", self.row_id)
+        if self.unit is not None and self.unit.column is not None and self.unit.column == self.row_id:
+            raise InvalidValue("unit", self.unit.to_dict(), "another column than the row id")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as in the YAML file."""
         named = {"classes": list(self.classes), "row_id": self.row_id, "description": self.description}
         size = {"height": self.height, "width": self.width, "channels": self.channels}
-        return {"kind": self.kind, **size, **{key: value for key, value in named.items() if value}}
+        unit = {} if self.unit is None else {"unit": self.unit.to_dict()}
+        return {"kind": self.kind, **size, **{key: value for key, value in named.items() if value}, **unit}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> ImageSchema:
-        _only(fields, ("description", "height", "width", "channels", "classes", "row_id"), cls.kind)
+        _only(fields, ("description", "height", "width", "channels", "classes", "row_id", "unit"), cls.kind)
         absent = [key for key in ("height", "width") if key not in fields]
         if absent:
             raise SchemaError(f"An image schema lacks {', '.join(absent)}.")
-        return cls(**fields)
+        return cls(**{**fields, "unit": _unit_of(fields)})
