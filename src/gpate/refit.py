@@ -22,17 +22,26 @@ from gpate.records import open_records
 from gpate.release import Release
 from gpate.run.folder import RunFolder
 from gpate.run.transcript import Transcript
+from gpate.schema import ImageSchema
 from gpate.streams import Streams
 from gpate.synthesizer import publish
 
 
 @contextmanager
 def temporary_run(
-    data: Any, labels: Any, schema: AnySchema, settings: Settings, plan: Plan, *, gate: Gate, seed: int
+    data: Any,
+    labels: Any,
+    schema: AnySchema,
+    settings: Settings,
+    plan: Plan,
+    *,
+    gate: Gate,
+    seed: int,
+    units: Any = None,
 ) -> Iterator[Run]:
     """A run of a recipe behind a given gate, in a folder that is gone afterwards; all but the noise follows from the seed."""
     key = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
-    records = open_records(data, labels, schema, key=key, chunk=plan.chunk)
+    records = open_records(data, labels, schema, key=key, chunk=plan.chunk, units=units)
     method_named(settings.method).check_budget(settings, budget=gate.budget, dims=plan.spec.dims)
     with tempfile.TemporaryDirectory(prefix="gpate-refit-") as place:
         folder = RunFolder.create(Path(place) / "run")
@@ -80,7 +89,12 @@ def refitter(
     def fitted(data: Any, number: int) -> Any:
         values, labels = data if isinstance(data, tuple) else (data, None)
         gate = Gate.in_memory(plan.budget(epsilon, delta), FastNoise())
-        with temporary_run(values, labels, facts, own, plan, gate=gate, seed=number) as run:
+        units = None
+        if facts.unit is not None and isinstance(facts, ImageSchema):
+            units = range(len(values))  # whose they are is not known here: each counts as a unit, with a unit's noise
+        elif facts.unit is not None:
+            values = values.assign(**{str(facts.unit.column): range(len(values))})
+        with temporary_run(values, labels, facts, own, plan, gate=gate, seed=number, units=units) as run:
             return fit_and_sample(run, n, seed=number)
 
     return fitted

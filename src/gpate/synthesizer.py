@@ -143,6 +143,7 @@ class Synthesizer:
         *,
         schema: Schema | str | os.PathLike[str] | None = None,
         target: str | None = None,
+        units: Any = None,
         out: str | os.PathLike[str] | None = None,
         ranks: Ranks = ALONE,
         sites: bool = False,
@@ -155,6 +156,7 @@ class Synthesizer:
             labels: of an array of images.
             schema: the public facts; a benchmark brings its own.
             target: the class column of a table, if the schema does not name it.
+            units: of an array of images: ids of their privacy units, if the schema declares one.
             out: the run folder; a temporary one by default.
             ranks: from `gpate.boundary.ranks_here()` in a process that torchrun started. All ranks call `fit` alike; rank 0
                 alone pays and writes, and is the only one fitted.
@@ -184,7 +186,15 @@ class Synthesizer:
             monitor.on_warning(caution)
         key = key_from(ranks.share(lambda: new_key().hex()))
         records = open_records(
-            data, labels, public, key=key, chunk=plan.chunk, sharded=method.sharded, ranks=ranks, sites=sites
+            data,
+            labels,
+            public,
+            key=key,
+            chunk=plan.chunk,
+            sharded=method.sharded,
+            ranks=ranks,
+            sites=sites,
+            units=units,
         )
         fingerprint = records.fingerprint()
         folder = _shared_folder(
@@ -203,7 +213,8 @@ class Synthesizer:
             "noise": self.noise,
             "noise_seed": self.noise_seed,
         }
-        with _gate(ranks, partial(_begun, folder, written), folder, budget, noise) as gate:
+        begin = partial(_begun, folder, written, public.neighbours)
+        with _gate(ranks, begin, folder, budget, noise) as gate:
             run = _run(records, settings, plan, gate, folder, streams, monitor)
             self._finish(run)
         return self
@@ -215,6 +226,7 @@ class Synthesizer:
         data: Any = None,
         labels: Any = None,
         *,
+        units: Any = None,
         ranks: Ranks = ALONE,
         monitor: Monitor = SILENT,
     ) -> Self:
@@ -224,6 +236,7 @@ class Synthesizer:
             run: its folder.
             data: the same records, if they were not read from a file.
             labels: likewise.
+            units: likewise.
             ranks: as in `fit`; best as many as before, or the teachers begin again (nothing is paid twice).
             monitor: as in `fit`.
         """
@@ -252,13 +265,15 @@ class Synthesizer:
             sharded=method.sharded,
             ranks=ranks,
             sites=written["sites"],
+            units=units,
         )
         if records.fingerprint() != written["fingerprint"]:
             raise LedgerMismatch(
                 "These are not the records that the run began with. Fix: resume with the same data, or start a new run."
             )
         noise, streams = noise_named(model.noise, seed=model.noise_seed), Streams(written["seed"])
-        with _gate(ranks, Gate.resume, folder, plan.budget(model.epsilon, model.delta), noise) as gate:
+        reopen = partial(Gate.resume, neighbours=public.neighbours)
+        with _gate(ranks, reopen, folder, plan.budget(model.epsilon, model.delta), noise) as gate:
             # another process may have ended it while this one read records
             _shared_folder(ranks, lambda: _unfinished(folder.path))
             model._finish(_run(records, settings, plan, gate, folder, streams, monitor))
@@ -456,13 +471,15 @@ def _shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
     return RunFolder(Path(ranks.share(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
 
 
-def _begun(folder: RunFolder, plan: Mapping[str, Any], ledger: Path, budget: Budget, noise: Noise) -> Gate:
+def _begun(
+    folder: RunFolder, plan: Mapping[str, Any], neighbours: str, ledger: Path, budget: Budget, noise: Noise
+) -> Gate:
     """The gate of a new run. The ledger comes before the plan: what has a plan can be resumed. If either cannot be written,
     nothing is left behind.
     """
     gate: Gate | None = None
     try:
-        gate = Gate.create(ledger, budget, noise)
+        gate = Gate.create(ledger, budget, noise, neighbours=neighbours)
         folder.save_plan(plan)
     except (LedgerWriteFailed, RunFolderError, OSError) as problem:
         if gate is not None:

@@ -27,11 +27,12 @@ def make_run(
     folder: RunFolder,
     monitor: Monitor = SILENT,
     seed: int = 0,
+    units: Any = None,
 ) -> Run:
     """What `Synthesizer.fit` would hand to the method."""
     plan = method_named(settings.method).plan(settings, schema, gate.budget.epsilon)
     return Run(
-        records=open_records(data, labels, schema, key=KEY, chunk=plan.chunk),
+        records=open_records(data, labels, schema, key=KEY, chunk=plan.chunk, units=units),
         schema=schema,
         settings=settings,
         plan=plan,

@@ -53,7 +53,8 @@ def blank_table(columns: int = 4) -> TableSchema:
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCase:
-    """Records at one corner of the domain and some way from it, against the same and one at the far corner.
+    """Records at one corner of the domain and some way from it, against the same and one at the far corner. Where the schema
+    declares a privacy unit, the far corner has as many equal records of one unit as count: all of them are there, or none.
 
     Four equal rows and one at the other corner caught six implementations of PATE-GAN. The rows some way from the corner are
     there to be moved, if someone reads bounds off the data: the far record would push them all.
@@ -71,18 +72,20 @@ class WorstCase:
 
     def sides(self) -> Sides:
         """Made up: no private record is in them."""
-        places = [0.0] * (self.rows - self.rows // 2) + [0.4] * (self.rows // 2) + [1.0]
-        facts = replace(self.schema, row_id=None)
-        if isinstance(self.schema, ImageSchema):
-            with_ = hold_records(*_images(self.schema, places), facts)
+        most, facts = self.schema.records_per_unit, replace(self.schema, row_id=None)
+        places = [0.0] * (self.rows - self.rows // 2) + [0.4] * (self.rows // 2) + [1.0] * most
+        owners = [*range(self.rows), *[self.rows] * most]
+        if isinstance(facts, ImageSchema):
+            units = None if facts.unit is None else owners
+            with_ = hold_records(*_images(facts, places, owners), facts, units=units)
         else:
-            with_ = hold_records(_table(self.schema, places), None, facts)
+            with_ = hold_records(_table(facts, places, owners), None, facts)
         return with_.without(len(places) - 1), with_
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileCase:
-    """A file of one's own without one of its records, against the whole file.
+    """A file of one's own without one of its records, or without all records of its privacy unit, against the whole file.
 
     What an audit of it prints is computed from private records, and nothing pays for it: it is for the owner's eyes.
 
@@ -103,20 +106,21 @@ class FileCase:
         return with_.without(self.record), with_
 
 
-def _images(schema: ImageSchema, places: list[float]) -> tuple[np.ndarray, np.ndarray | None]:
+def _images(schema: ImageSchema, places: list[float], owners: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
     shape = (schema.height, schema.width, schema.channels)[: 3 if schema.channels > 1 else 2]
     images = np.stack([np.full(shape, round(255 * place), dtype=np.uint8) for place in places])
     # classes take turns: the one in question stands out by its values only
-    return images, np.arange(len(places)) % len(schema.classes) if schema.classes else None
+    return images, np.array(owners) % len(schema.classes) if schema.classes else None
 
 
-def _table(schema: TableSchema, places: list[float]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            column.name: [_value(column, place, i, column.name == schema.target) for i, place in enumerate(places)]
-            for column in schema.columns
-        }
-    )
+def _table(schema: TableSchema, places: list[float], owners: list[int]) -> pd.DataFrame:
+    columns: dict[str, list[Any]] = {
+        column.name: [_value(column, *at, column.name == schema.target) for at in zip(places, owners, strict=True)]
+        for column in schema.columns
+    }
+    if schema.unit is not None:
+        columns[str(schema.unit.column)] = owners
+    return pd.DataFrame(columns)
 
 
 def _value(column: Column, place: float, number: int, target: bool) -> Any:

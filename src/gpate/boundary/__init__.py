@@ -8,7 +8,7 @@ from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
-from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors
+from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors, unit_bound
 from gpate.boundary.values import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
@@ -48,4 +48,5 @@ __all__ = [
     "noise_named",
     "plan_domain",
     "ranks_here",
+    "unit_bound",
 ]

@@ -9,6 +9,12 @@ one Gaussian event of sensitivity 1, however many groups there are (parallel com
 - `Distances` says how far T such tables are from predictions, one number each, with the same bound.
 - `Vectors` sums vectors, each scaled down if need be to L2 norm `l2_bound`, then divided by it.
 
+**Privacy units.** Where records say which unit they belong to, what a unit's records add to all blocks together is one vector, and
+its L2 norm is what counts. Of r records, each of norm 1, it is between sqrt(r), where no two share a cell, and r, where
+all are equal: the squares of a unit's own counts, summed over the cells of T tables and divided by T, are its square. A unit
+whose norm is above `bound` is scaled down to it, all others are counted as they are, and everything is divided by `bound`: sensitivity 1
+again. Distances move by up to r, since a unit's records may lie in r cells of a table.
+
     >>> import torch
     >>> from gpate.accounting import Budget
     >>> from gpate.boundary import Gate, Sensitive
@@ -23,7 +29,7 @@ one Gaussian event of sensitivity 1, however many groups there are (parallel com
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,12 +41,29 @@ from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
 from gpate.boundary.gate import Gate
-from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps
+from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps, summed_by_unit
 from gpate.boundary.values import Released, Sensitive, opened
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_MARGIN = 1e-9
+"""Relative safety when scaling a unit's vector down in floating point."""
+
+
+class Units(NamedTuple):
+    """The units of the records in a block.
+
+    Attributes:
+        of: the unit of each record [records].
+        number: of all units of the chunk.
+        scale: what a unit's vector is multiplied by [units]; empty until it is known.
+    """
+
+    of: Ints
+    number: int
+    scale: Floats
 
 
 class Grouped(NamedTuple):
@@ -49,10 +72,12 @@ class Grouped(NamedTuple):
     Attributes:
         groups: the number of each record's block, int64 [records].
         rows: for each block one row per record of its group, in their order: what the block sums.
+        units: the privacy unit of each record, numbered from 0, if each record is not its own.
     """
 
     groups: Tensor
     rows: tuple[Tensor, ...]
+    units: Tensor | None = None
 
     def __repr__(self) -> str:
         return "Grouped(<withheld>)"
@@ -95,27 +120,51 @@ class Tables:
             raise InvalidValue("sigma", "too large", "small enough for counts to be distinguished from zero")
         return weight
 
-    def scale(self, unit: float) -> float:
-        """What one count weighs: 1 / sqrt(tables), cut to the grid."""
-        return self.weight(unit) * unit
+    def scale(self, unit: float, bound: float | None = None) -> float:
+        """What one count weighs: 1 / sqrt(tables), or that over the bound of a unit, cut to the grid."""
+        return (self.weight(unit) if bound is None else int(self._weights(_least(bound), unit)[0])) * unit
 
-    def counts(self, codes: Tensor) -> Ints:
-        """The exact counts [dimension], table after table."""
+    def _weights(self, scale: Floats, unit: float) -> Floats:
+        """What a count of each unit weighs, in whole units of the grid."""
+        weights = np.floor(scale / (unit * math.sqrt(len(self.tables))))
+        if weights.size and weights.min() < 1:
+            raise InvalidValue("sigma", "too large", "small enough for counts to be distinguished from zero")
+        return weights
+
+    def _cells(self, codes: Tensor) -> Iterator[tuple[Ints, int]]:
+        """For each table the cell of every record, and how many cells there are."""
         if codes.ndim != 2 or codes.shape[1] != len(self.sizes) or codes.dtype.is_floating_point:
             raise InvalidValue("codes", "something else", f"whole numbers [records, {len(self.sizes)}]")
         whole = np.asfortranarray(codes.cpu().numpy().astype(np.int64, copy=False))
         if whole.size and bool((whole < 0).any() or (whole >= np.array(self.sizes)).any()):
             raise InvalidValue("codes", "one outside its column", f"below the sizes {self.sizes}")
-        counts = np.zeros(self.dimension, dtype=np.int64)
-        start = 0
         for table, shape in zip(self.tables, self.shapes, strict=True):
             cell = whole[:, table[0]]
             for column, size in zip(table[1:], shape[1:], strict=True):
                 cell = cell * size + whole[:, column]
-            cells = math.prod(shape)
-            counts[start : start + cells] = np.bincount(cell, minlength=cells)
-            start += cells
-        return counts
+            yield cell, math.prod(shape)
+
+    def counts(self, codes: Tensor) -> Ints:
+        """The exact counts [dimension], table after table."""
+        return np.concatenate([np.bincount(cell, minlength=cells) for cell, cells in self._cells(codes)])
+
+    def squared_norms(self, codes: Tensor, units: Units) -> Floats:
+        """Of the sum of each unit's records, where one record has norm 1 [units]."""
+        squares = np.bincount(units.of, minlength=units.number) * len(self.tables)
+        whole, lag = codes.cpu().numpy(), 1
+        while len(units.of) > lag and (first := np.flatnonzero(units.of[lag:] == units.of[:-lag])).size:
+            equal = np.asfortranarray(whole[first] == whole[first + lag])  # two records of a unit, column by column
+            for table in self.tables:
+                np.add.at(squares, units.of[first[equal[:, table].all(1)]], 2)
+            lag += 1
+        return squares / len(self.tables)
+
+    def weighted(self, codes: Tensor, units: Units, unit: float) -> tuple[Ints, Floats]:
+        """Counts in whole units of the grid, and the squared norm of what each privacy unit adds to them."""
+        weights = self._weights(units.scale, unit)
+        own = weights[units.of].astype(np.int64)
+        counts = [_weighed(cell, own, cells) for cell, cells in self._cells(codes)]
+        return np.concatenate(counts), weights**2 * self.squared_norms(codes, units) * len(self.tables)
 
     @property
     def exact_dimension(self) -> int:
@@ -126,14 +175,14 @@ class Tables:
         """The exact counts."""
         return self.counts(codes)
 
-    def steps(self, exact: Ints, unit: float) -> Ints:
-        """Counts of all records, weighted, in whole units."""
-        return exact * self.weight(unit)
+    def steps(self, exact: Ints, unit: float, bound: float | None = None) -> Ints:
+        """Counts of all records, weighted, in whole units; those of privacy units are weighted already."""
+        return exact * self.weight(unit) if bound is None else exact
 
-    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
+    def natural(self, noisy: Floats, unit: float, bound: float | None = None) -> list[Floats]:
         """The noised counts, table by table."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
-        parts = np.split(noisy / self.scale(unit), ends)
+        parts = np.split(noisy / self.scale(unit, bound), ends)
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
@@ -153,9 +202,9 @@ class Vectors:
         require_count("dimension", self.dimension, 1)
         require_positive("l2_bound", self.l2_bound)
 
-    def scale(self, unit: float) -> float:
+    def scale(self, unit: float, bound: float | None = None) -> float:
         """What a vector of length 1 weighs."""
-        return 1.0 / self.l2_bound
+        return 1.0 / (self.l2_bound * (bound or 1.0))
 
     @property
     def exact_dimension(self) -> int:
@@ -164,19 +213,50 @@ class Vectors:
 
     def exact(self, vectors: Tensor, unit: float) -> Ints:
         """The exact sum of the bounded vectors, in whole units."""
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            raise InvalidValue("record vectors", "another shape", f"[records, {self.dimension}]")
-        steps = bounded_steps(vectors.double() / self.l2_bound, l2_bound=1.0, unit=unit)
+        steps = bounded_steps(self._checked(vectors) / self.l2_bound, l2_bound=1.0, unit=unit)
         whole: Ints = sum_of_steps(steps, most=1.0 / unit).cpu().numpy()
         return whole
 
-    def steps(self, exact: Ints, unit: float) -> Ints:
+    def _checked(self, vectors: Tensor) -> Tensor:
+        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+            raise InvalidValue("record vectors", "another shape", f"[records, {self.dimension}]")
+        return vectors.double()
+
+    def _by_unit(self, vectors: Tensor, units: Units) -> tuple[Tensor, Ints]:
+        """The sum of each unit's records, each of them at most of norm 1, and the unit of each sum."""
+        bounded = self._checked(vectors) / self.l2_bound
+        bounded = bounded / torch.linalg.vector_norm(bounded, dim=1, keepdim=True).clamp_min(1.0)
+        of = torch.from_numpy(units.of)
+        sums, owners, _ = summed_by_unit(bounded, of, torch.zeros_like(of))
+        return sums, owners.numpy()
+
+    def squared_norms(self, vectors: Tensor, units: Units) -> Floats:
+        """Of the sum of each unit's records [units]."""
+        sums, owners = self._by_unit(vectors, units)
+        squares = np.zeros(units.number)
+        squares[owners] = sums.square().sum(1).numpy()
+        if not np.isfinite(squares).all():
+            raise NonFiniteInput(
+                "A record's vector holds NaN or infinity; nothing was spent. Fix: check the feature map and the schema's bounds."
+            )
+        return squares
+
+    def weighted(self, vectors: Tensor, units: Units, unit: float) -> tuple[Ints, Floats]:
+        """The sum in whole units of the grid, and the squared norm of what each privacy unit adds to it."""
+        sums, owners = self._by_unit(vectors, units)
+        steps = (sums * torch.from_numpy(units.scale[owners])[:, None] / unit).trunc_()
+        squares = np.zeros(units.number)
+        squares[owners] = steps.square().sum(1).numpy()
+        whole: Ints = sum_of_steps(steps, most=1.0 / unit).numpy()
+        return whole, squares
+
+    def steps(self, exact: Ints, unit: float, bound: float | None = None) -> Ints:
         """The sum over all records, in whole units: as it is."""
         return exact
 
-    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
+    def natural(self, noisy: Floats, unit: float, bound: float | None = None) -> list[Floats]:
         """The noised sum, as a list of one."""
-        return [noisy * self.l2_bound]
+        return [noisy * self.l2_bound * (bound or 1.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +283,9 @@ class Distances:
         """One number per table."""
         return len(self.tables.tables)
 
-    def scale(self, unit: float) -> float:
+    def scale(self, unit: float, bound: float | None = None) -> float:
         """What a distance of one weighs."""
-        return self.tables.scale(unit)
+        return self.tables.scale(unit, bound)
 
     @property
     def exact_dimension(self) -> int:
@@ -216,16 +296,30 @@ class Distances:
         """The exact counts of all tables."""
         return self.tables.counts(codes)
 
-    def steps(self, exact: Ints, unit: float) -> Ints:
+    def squared_norms(self, codes: Tensor, units: Units) -> Floats:
+        """Of what each unit's records may add: they may lie in different cells, each of which moves its table's distance."""
+        squares: Floats = np.bincount(units.of, minlength=units.number).astype(np.float64) ** 2
+        return squares
+
+    def weighted(self, codes: Tensor, units: Units, unit: float) -> tuple[Ints, Floats]:
+        """Counts in whole units of the grid, and the squared norm of what each privacy unit may add to the distances."""
+        counts, _ = self.tables.weighted(codes, units, unit)
+        weights = self.tables._weights(units.scale, unit)
+        return counts, weights**2 * self.squared_norms(codes, units) * len(self.tables.tables)
+
+    def steps(self, exact: Ints, unit: float, bound: float | None = None) -> Ints:
         """Distances of the counts of all records, weighted, in whole units."""
-        apart = np.abs(exact - self.predictions)
+        weight = round(self.scale(unit, bound) / unit)
+        apart = (
+            np.abs(exact - self.predictions) * weight if bound is None else np.abs(exact - self.predictions * weight)
+        )
         starts = np.cumsum([0, *(math.prod(shape) for shape in self.tables.shapes[:-1])])
         distances: Ints = np.add.reduceat(apart, starts)
-        return distances * self.tables.weight(unit)
+        return distances
 
-    def natural(self, noisy: Floats, unit: float) -> list[Floats]:
+    def natural(self, noisy: Floats, unit: float, bound: float | None = None) -> list[Floats]:
         """The noised distances, as a list of one."""
-        return [noisy / self.scale(unit)]
+        return [noisy / self.scale(unit, bound)]
 
 
 Block = Tables | Vectors | Distances
@@ -239,14 +333,18 @@ class NoisyBlocks:
         sigma: standard deviation of the noise where a record weighs 1: mu = 1 / sigma.
         blocks: one for each group of records.
         purpose: a few public words for the ledger.
+        bound: longest that the vector of a privacy unit may be, where that of a record is 1; None if each record is its own unit.
     """
 
     sigma: float
     blocks: tuple[Block, ...]
     purpose: str = "blocks"
+    bound: float | None = None
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
+        if self.bound is not None and not 1.0 <= self.bound < math.inf:
+            raise InvalidValue("bound", self.bound, "at least 1, the norm of one record")
         if not self.blocks:
             raise InvalidValue("blocks", self.blocks, "at least one")
 
@@ -258,7 +356,7 @@ class NoisyBlocks:
     @property
     def spreads(self) -> tuple[float, ...]:
         """Standard deviation of the noise on each block's counts or sums, in their own units."""
-        return tuple(self.sigma / block.scale(self.unit) for block in self.blocks)
+        return tuple(self.sigma / block.scale(self.unit, self.bound) for block in self.blocks)
 
     def event(self, gate: Gate) -> Gaussian:
         """What one release costs."""
@@ -274,20 +372,43 @@ class NoisyBlocks:
         """
         total = [np.zeros(block.exact_dimension, dtype=np.int64) for block in self.blocks]
         for chunk in [chunks] if isinstance(chunks, Sensitive) else chunks:
-            groups, rows = opened(chunk)
+            groups, rows, units = opened(chunk)
+            if (units is None) != (self.bound is None):
+                raise InvalidValue(
+                    "units of the records", "not as declared", "given if there is a bound for them, and only then"
+                )
             owned = torch.bincount(
                 checked_groups(groups, len(groups), len(self.blocks), groups.device), minlength=len(self.blocks)
             )
             if len(rows) != len(self.blocks) or [len(part) for part in rows] != owned.tolist():
                 raise InvalidValue("rows", "another number", "one for each record of a block's group, and no more")
+            if units is not None:
+                self._add_units(groups, rows, units, total)
+                continue
             for block, part, sums in zip(self.blocks, rows, total, strict=True):
                 sums += block.exact(part, self.unit)
         return Sensitive(torch.from_numpy(np.concatenate(total)))
 
+    def _add_units(self, groups: Tensor, rows: tuple[Tensor, ...], units: Tensor, total: list[Ints]) -> None:
+        """Adds what the privacy units of a chunk give to the sums, each scaled down to the bound."""
+        assert self.bound is not None
+        number = int(units.max()) + 1 if len(units) else 0
+        own = [Units(units[groups == b].cpu().numpy(), number, np.zeros(0)) for b in range(len(self.blocks))]
+        squares = np.zeros(number)
+        for block, part, of in zip(self.blocks, rows, own, strict=True):
+            squares += block.squared_norms(part, of)
+        scale = _scaled(np.sqrt(squares), self.bound)
+        added = np.zeros(number)
+        for block, part, of, sums in zip(self.blocks, rows, own, total, strict=True):
+            steps, found = block.weighted(part, of._replace(scale=scale), self.unit)
+            sums += steps
+            added += found
+        assert bool((np.sqrt(added) * self.unit <= 1.0).all())
+
     def release(self, exact: Sensitive[Tensor], gate: Gate) -> Released[Floats]:
         """Adds noise to the exact sums over all records: one vector, which `natural` reads."""
         parts = _split(opened(exact).cpu().numpy(), [block.exact_dimension for block in self.blocks])
-        steps = [block.steps(part, self.unit) for block, part in zip(self.blocks, parts, strict=True)]
+        steps = [block.steps(part, self.unit, self.bound) for block, part in zip(self.blocks, parts, strict=True)]
         voucher = gate.pay(self.event(gate), purpose=self.purpose)
         noisy = voucher.perturb(np.concatenate(steps), unit=self.unit)
         return Released(noisy, receipts=(voucher.receipt,))
@@ -302,8 +423,29 @@ class NoisyBlocks:
     def natural(self, noisy: Floats) -> list[list[Floats]]:
         """A released vector, block by block: tables in order, or one sum. Post-processing."""
         parts = _split(noisy, [block.dimension for block in self.blocks])
-        return [block.natural(part, self.unit) for block, part in zip(self.blocks, parts, strict=True)]
+        return [block.natural(part, self.unit, self.bound) for block, part in zip(self.blocks, parts, strict=True)]
 
 
 def _split(numbers: NDArray[Any], sizes: list[int]) -> list[NDArray[Any]]:
     return np.split(numbers, np.cumsum(sizes)[:-1])
+
+
+def _weighed(cell: Ints, weights: Ints, cells: int) -> Ints:
+    """The sum of the weights in each cell, exactly."""
+    if (
+        not len(cell) or len(cell) * float(weights.max()) < 2.0**53
+    ):  # all partial sums are whole numbers that float64 has
+        return np.bincount(cell, weights=weights, minlength=cells).astype(np.int64)
+    total = np.zeros(cells, dtype=np.int64)
+    np.add.at(total, cell, weights)
+    return total
+
+
+def _scaled(norms: Floats, bound: float) -> Floats:
+    """What vectors of these norms are multiplied by: the longest then have norm 1, and shorter ones are not scaled up."""
+    return (1 - _MARGIN) / np.maximum(norms, bound)
+
+
+def _least(bound: float) -> Floats:
+    """The scale of a unit that is not above the bound."""
+    return _scaled(np.zeros(1), bound)

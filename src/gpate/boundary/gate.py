@@ -33,6 +33,7 @@ from gpate.accounting.events import GaussianNoise, SampledNoise
 from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
 from gpate.boundary.values import Released
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch, VoucherSpent, require_positive
+from gpate.neighbours import RECORD
 
 T = TypeVar("T")
 
@@ -112,16 +113,30 @@ class Gate:
         self._known: dict[tuple[frozenset[tuple[Event, int]], Event], int] = {}
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
-        """A gate with a new ledger at `path`."""
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        budget: Budget,
+        noise: Noise | None = None,
+        *,
+        neighbours: str = RECORD,
+    ) -> Self:
+        """A gate with a new ledger at `path`, for a guarantee about such neighbours."""
         noise = noise or ExactNoise()
-        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name)), noise)
+        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name, neighbours=neighbours)), noise)
 
     @classmethod
-    def resume(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        budget: Budget,
+        noise: Noise | None = None,
+        *,
+        neighbours: str = RECORD,
+    ) -> Self:
         """The gate of an earlier run: what was paid stays paid."""
         noise = noise or ExactNoise()
-        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name)), noise)
+        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours)), noise)
 
     @classmethod
     def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:

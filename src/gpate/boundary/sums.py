@@ -6,7 +6,11 @@ so the bound holds whatever the caller claims. Adding or removing a record moves
 Gaussian mechanism with sensitivity `l2_bound`. Grouped by class, a record touches its own class's row only: the same
 bound.
 
-**Guarantee of NoisyCounts.** A record adds one to one count: sensitivity 1, in L1 and in L2.
+**Privacy units.** Where records say which unit they belong to, the vectors of a unit are added up first, over all groups, and that sum
+is scaled down to `l2_bound`: adding or removing a whole unit moves the sum by at most that.
+
+**Guarantee of NoisyCounts.** A record adds one to one count: sensitivity 1, in L1 and in L2. A unit of at most k records adds at most k,
+all to one count at worst: sensitivity k in both. **NoisyTally** likewise.
 """
 
 from __future__ import annotations
@@ -31,10 +35,13 @@ _MARGIN = 1e-9
 
 
 class RecordVectors(NamedTuple):
-    """A chunk of records as the gate wants them: vectors [records, dimension], and the group of each (its class)."""
+    """A chunk of records as the gate wants them: vectors [records, dimension], and the group of each (its class) and its privacy
+    unit, numbered from 0, if each record is not its own. All records of a unit are in one chunk.
+    """
 
     vectors: Tensor
     groups: Tensor | None = None
+    units: Tensor | None = None
 
     def __repr__(self) -> str:
         return "RecordVectors(<withheld>)"
@@ -48,7 +55,7 @@ class NoisySum:
         sigma: standard deviation of the noise on every coordinate.
         dimension: length of a record's vector.
         groups: number of groups (classes); public.
-        l2_bound: longest vector a record may have; longer ones are scaled down.
+        l2_bound: longest vector that a record, or the sum of a unit's records, may have; longer ones are scaled down.
     """
 
     sigma: float
@@ -77,12 +84,18 @@ class NoisySum:
         """The exact sum, in whole units: int64 [groups, dimension]. Sums of shards may be added to each other."""
         total: Tensor | None = None
         for chunk in [chunks] if isinstance(chunks, Sensitive) else chunks:
-            vectors, groups = opened(chunk)
+            vectors, groups, units = opened(chunk)
             if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
                 raise InvalidValue("record vectors", f"{vectors.ndim}-dimensional", f"[records, {self.dimension}]")
-            steps = bounded_steps(vectors, l2_bound=self.l2_bound, unit=self.unit)
             if total is None:
                 total = torch.zeros(self.groups, self.dimension, dtype=torch.int64, device=vectors.device)
+            if units is not None:
+                groups = units.new_zeros(len(vectors)) if groups is None else groups
+                into = checked_groups(groups, len(vectors), self.groups, vectors.device)
+                vectors, owners, groups = summed_by_unit(vectors, units.to(vectors.device), into, self.groups)
+                steps = bounded_steps(vectors, l2_bound=self.l2_bound, unit=self.unit, owners=owners)
+            else:
+                steps = bounded_steps(vectors, l2_bound=self.l2_bound, unit=self.unit)
             if groups is None:
                 total[0] += sum_of_steps(steps, most=self.l2_bound / self.unit)
             else:
@@ -112,14 +125,17 @@ class NoisyCounts:
         classes: number of classes; public.
         epsilon: pure epsilon; the paper spends 0.01 of its total on this. Needs Budget(pure=...).
         sigma: instead, the standard deviation of Gaussian noise.
+        records_per_unit: k, at most, of a privacy unit.
     """
 
     classes: int
     epsilon: float | None = None
     sigma: float | None = None
+    records_per_unit: int = 1
 
     def __post_init__(self) -> None:
         require_count("classes", self.classes, 1)
+        require_count("records_per_unit", self.records_per_unit, 1)
         if (self.epsilon is None) == (self.sigma is None):
             raise InvalidValue("epsilon and sigma", (self.epsilon, self.sigma), "given one without the other")
         require_positive("epsilon or sigma", self.epsilon if self.sigma is None else self.sigma)  # type: ignore[arg-type]
@@ -128,9 +144,11 @@ class NoisyCounts:
         """What one release costs."""
         if self.sigma is None:
             assert self.epsilon is not None
-            return Laplace(scale=1.0 / self.epsilon, dimension=self.classes, grid=gate.whole)
+            most = float(self.records_per_unit)
+            return Laplace(scale=most / self.epsilon, sensitivity=most, dimension=self.classes, grid=gate.whole)
         grid = gate.grid(self.sigma)
-        return (DiscreteGaussian if grid else Gaussian)(sigma=self.sigma, dimension=self.classes, grid=grid)
+        kind = DiscreteGaussian if grid else Gaussian
+        return kind(sigma=self.sigma, sensitivity=float(self.records_per_unit), dimension=self.classes, grid=grid)
 
     def count(self, labels: Sensitive[Tensor] | Iterable[Sensitive[Tensor]]) -> Sensitive[Tensor]:
         """The exact counts, int64 [classes]. Counts of shards may be added to each other."""
@@ -163,20 +181,28 @@ class NoisyTally:
     Attributes:
         sigma: standard deviation of the noise on every count.
         properties: how many counts.
+        records_per_unit: k, at most, of a privacy unit: the sensitivity is k times as large.
     """
 
     sigma: float
     properties: int
+    records_per_unit: int = 1
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
         require_count("properties", self.properties, 1)
+        require_count("records_per_unit", self.records_per_unit, 1)
 
     def event(self, gate: Gate) -> Gaussian:
         """What one release costs."""
         grid = gate.grid(self.sigma)
         kind = DiscreteGaussian if grid else Gaussian
-        return kind(sigma=self.sigma, sensitivity=math.sqrt(self.properties), dimension=self.properties, grid=grid)
+        return kind(
+            sigma=self.sigma,
+            sensitivity=self.records_per_unit * math.sqrt(self.properties),
+            dimension=self.properties,
+            grid=grid,
+        )
 
     def __call__(self, counts: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
         """Counts, int64 [properties] -> noisy counts, float64 [properties]."""
@@ -184,7 +210,16 @@ class NoisyTally:
         return Released(voucher.perturb(opened(counts).cpu().numpy()), receipts=(voucher.receipt,))
 
 
-def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float) -> Tensor:
+def unit_bound(records: int) -> float:
+    """How long the vector of a unit of at most so many records may be, where that of a record is 1: sqrt(records).
+
+    Records that have nothing in common are then counted in full, and equal ones are scaled down to as much as that; noise grows with
+    the root of the number of records, not with the number. docs/privacy-unit.md has the comparison with other bounds.
+    """
+    return math.sqrt(require_count("records of a unit", records, 1))
+
+
+def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float, owners: Tensor | None = None) -> Tensor:
     """Vectors scaled down to the bound where they are longer, and cut towards zero to whole units: float64, in which they are
     exact.
 
@@ -192,16 +227,49 @@ def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float) -> Tensor:
         vectors: [records, dimension]; they stay as they are.
         l2_bound: longest that one may be.
         unit: a power of two.
+        owners: whose vector each is, numbered from 0: the bound is then for all vectors of an owner together.
     """
     steps = vectors.to(torch.float64, copy=True)  # and changed in place: a DP-SGD step's gradients are gigabytes
-    norms = torch.linalg.vector_norm(steps, dim=1, keepdim=True)
+    norms = _norms(steps, owners)
     if not torch.isfinite(norms).all():
         raise NonFiniteInput(
             "A record's vector holds NaN or infinity; nothing was spent. Fix: check the feature map and the schema's bounds."
         )
     steps.mul_(((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc_()
-    assert bool((torch.linalg.vector_norm(steps, dim=1) * unit <= l2_bound).all())
+    assert bool((_norms(steps, owners) * unit <= l2_bound).all())
     return steps
+
+
+def _norms(vectors: Tensor, owners: Tensor | None) -> Tensor:
+    """The length of each vector, or of all of its owner's together: [vectors, 1]."""
+    if owners is None:
+        return torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    squares = vectors.square().sum(1)
+    total = squares.new_zeros(int(owners.max()) + 1 if len(owners) else 0).index_add_(0, owners, squares)
+    norms: Tensor = total.sqrt()[owners, None]
+    return norms
+
+
+def summed_by_unit(vectors: Tensor, units: Tensor, groups: Tensor, number: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of the vectors of each unit in each group: float64 [sums, dimension], the unit and the group of each sum.
+
+    A unit's sum depends on its own vectors and their order alone: they are added one after the other.
+
+    Args:
+        vectors: [records, dimension].
+        units: the unit of each record.
+        groups: the group of each record.
+        number: of groups.
+    """
+    key = units * number + groups
+    order = torch.argsort(key, stable=True)
+    found, counts = torch.unique_consecutive(key[order], return_counts=True)
+    starts = counts.cumsum(0) - counts
+    sums = torch.zeros(len(found), vectors.shape[1], dtype=torch.float64, device=vectors.device)
+    for turn in range(int(counts.max()) if len(counts) else 0):
+        more = counts > turn
+        sums[more] += vectors[order[starts[more] + turn]]
+    return sums, found // number, found % number
 
 
 def sum_of_steps(steps: Tensor, *, most: float) -> Tensor:

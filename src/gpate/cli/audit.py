@@ -33,6 +33,10 @@ def audit(
     data: Annotated[Path | None, typer.Option(help="A file of your own, audited with and without one record.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Schema of that file, or domain of the worst case.")] = None,
     record: Annotated[int, typer.Option(help="Index of that record in the file, from 0.")] = 0,
+    max_records: Annotated[
+        int | None,
+        typer.Option(help="Play with all records of a person, of whom so many count, instead of one record."),
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Claimed delta.")] = 1e-5,
     models: Annotated[int, typer.Option(help="Runs on each of the two data sets.")] = 200,
@@ -58,12 +62,13 @@ def audit(
     settings = dict(parse_setting(text) for text in change or [])
     game: RecipeGame | VotingGame
     if recipe == "votes":
-        if data is not None or settings:
-            raise InvalidValue("recipe", recipe, "used without --data and --set", "It has built-in teachers.")
+        if data is not None or settings or max_records is not None:
+            rule = "used without --data, --set and --max-records"
+            raise InvalidValue("recipe", recipe, rule, "It has built-in teachers.")
         game = VotingGame(epsilon=epsilon, delta=delta, noise=noise)
     else:
         game = RecipeGame(
-            case=_case(kind, data, schema, record),
+            case=_case(kind, data, schema, record, max_records),
             recipe=recipe,
             epsilon=epsilon,
             delta=delta,
@@ -102,17 +107,23 @@ def audit(
     raise typer.Exit(DOES_NOT_HOLD if caught else HOLDS)
 
 
-def _case(kind: str, data: Path | None, schema: Path | None, record: int) -> Case:
+def _case(kind: str, data: Path | None, schema: Path | None, record: int, max_records: int | None) -> Case:
+    from dataclasses import replace
+
     from gpate.audit import FileCase, WorstCase, blank_images, blank_table
+    from gpate.schema import PrivacyUnit
     from gpate.synthesizer import schema_for
 
+    if max_records is not None and schema is not None:
+        raise InvalidValue("max_records", max_records, "left out with --schema", "Declare the unit in the schema.")
     if data is not None:
         return FileCase(schema=schema_for(schema), path=data, record=record)
     if schema is not None:
         return WorstCase(schema=schema_for(schema))
     if kind not in ("image", "table"):
         raise InvalidValue("kind", kind, "image or table")
-    return WorstCase(schema=blank_images() if kind == "image" else blank_table())
+    unit = None if max_records is None else PrivacyUnit(column="person", max_records=max_records)
+    return WorstCase(schema=replace(blank_images() if kind == "image" else blank_table(), unit=unit))
 
 
 def _facts(audit: Audit, models: int) -> dict[str, Any]:

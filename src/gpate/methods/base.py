@@ -110,7 +110,9 @@ class Run:
 
     def class_counts(self, epsilon: float) -> Released[np.ndarray]:
         """Class counts with Laplace noise of a pure epsilon, paid for once."""
-        mechanism = NoisyCounts(classes=self.spec.classes, epsilon=epsilon)
+        mechanism = NoisyCounts(
+            classes=self.spec.classes, epsilon=epsilon, records_per_unit=self.schema.records_per_unit
+        )
         return self.transcript.ask(
             "class counts", self.records.class_counts, lambda total: mechanism.release(total, self.gate)
         )
@@ -243,8 +245,9 @@ def report_values_outside_domain(run: Run) -> None:
     assert isinstance(run.schema, TableSchema)
     columns, name = run.schema.columns, "values outside the domain"
     whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
-    sigma = run.transcript.sigma(name) or math.sqrt(len(columns) / fraction) / whole
-    tally = NoisyTally(sigma=sigma, properties=len(columns))
+    most = run.schema.records_per_unit
+    sigma = run.transcript.sigma(name) or most * math.sqrt(len(columns) / fraction) / whole
+    tally = NoisyTally(sigma=sigma, properties=len(columns), records_per_unit=most)
     counts = run.transcript.ask(name, lambda: outside, lambda total: tally(total, gate), sigma=sigma).value
     for column, count in zip(columns, counts, strict=True):
         if count > 4 * sigma:

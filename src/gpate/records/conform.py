@@ -56,7 +56,8 @@ def table_records(frame: pd.DataFrame, schema: TableSchema, where: str) -> RawRe
     if schema.target is not None and _distinct(records[schema.target]) is None:
         raise DataUnreadable(f"The target of {where} holds lists or other nested values. Fix: one value per cell.")
     row_ids = None if schema.row_id is None else frame[schema.row_id].to_numpy()
-    return RawRecords(kind="table", records=records, row_ids=row_ids)
+    unit_ids = None if schema.unit is None else frame[schema.unit.column].to_numpy(dtype=object)
+    return RawRecords(kind="table", records=records, row_ids=row_ids, unit_ids=unit_ids)
 
 
 def image_records(
@@ -66,6 +67,7 @@ def image_records(
     where: str,
     *,
     row_ids: NDArray[Any] | None = None,
+    unit_ids: NDArray[Any] | Sequence[Any] | None = None,
 ) -> RawRecords:
     """Images of the declared size, with the numbers of their classes.
 
@@ -75,6 +77,7 @@ def image_records(
         schema: public.
         where: the source's name, for messages.
         row_ids: one per record.
+        unit_ids: likewise, of their privacy units.
     """
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
@@ -96,7 +99,28 @@ def image_records(
     if row_ids is not None and (np.ndim(row_ids) != 1 or np.asarray(row_ids).dtype.kind not in "iufUSO"):
         raise DataUnreadable(f"{where} must hold row ids as one number or text for each image. Fix: one plain list.")
     numbers = None if labels is None else class_numbers(np.asarray(labels), schema, where)
-    return RawRecords(kind="image", records=images, labels=numbers, row_ids=row_ids)
+    return RawRecords(
+        kind="image",
+        records=images,
+        labels=numbers,
+        row_ids=row_ids,
+        unit_ids=_units_of(images, unit_ids, schema, where),
+    )
+
+
+def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -> NDArray[Any] | None:
+    """The ids of the images' privacy units, if the schema declares one."""
+    if schema.unit is None:
+        return None
+    if ids is None:
+        raise ColumnMissing(
+            f"{where} does not say to which unit ({schema.unit.name}) an image belongs. Fix: give the ids as units, or an array `units` "
+            "in the .npz file, or a column of labels.csv."
+        )
+    found = np.asarray(ids, dtype=object)
+    if found.shape != (len(images),):
+        raise unequal_lengths(where)
+    return found
 
 
 def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quote: bool = True) -> None:
@@ -109,7 +133,7 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
     for name in declared:
         if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.
-            what = "target" if name == schema.target else "row id" if name == schema.row_id else "declared"
+            what = {schema.target: "target", schema.row_id: "row id"}.get(name, "declared")
             raise ColumnMissing(
                 f"{where} has no column {name!r} ({what}). Fix: name it in the first line, or correct the schema."
             )
@@ -125,8 +149,9 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
 
 
 def wanted_columns(schema: TableSchema) -> list[str]:
-    """The declared columns, and that of the row ids."""
-    return [*schema.names, *([schema.row_id] if schema.row_id else [])]
+    """The declared columns, and those of the row ids and of the privacy unit."""
+    unit = None if schema.unit is None else schema.unit.column
+    return [*schema.names, *(name for name in (schema.row_id, unit) if name)]
 
 
 def is_number(column: Column) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import hashlib
+import math
 import numbers
 import secrets
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,7 @@ def row_id_content(row_ids: Sequence[Any] | NDArray[Any] | pd.Series) -> list[by
         raise DataUnreadable(
             "A record has no row id. Fix: give every record one, or declare `row_id: null` to use its content."
         )
-    return [_id_text(value).encode(errors="surrogatepass") for value in ids.tolist()]
+    return [id_text(value).encode(errors="surrogatepass") for value in ids.tolist()]
 
 
 def hash_rows(content: Content, *, key: bytes) -> NDArray[np.uint64]:
@@ -119,6 +120,17 @@ def hash_rows(content: Content, *, key: bytes) -> NDArray[np.uint64]:
             state.update(piece)
         digests += state.digest()
     return np.frombuffer(bytes(digests), dtype="<u8").astype(np.uint64)
+
+
+def hash_wide(content: Sequence[bytes], *, key: bytes) -> NDArray[np.uint64]:
+    """A keyed hash of 128 bits for each text, for telling units apart: uint64 [texts, 2]."""
+    fresh = hashlib.blake2b(digest_size=16, key=key, person=b"gpate.unit").copy
+    digests = bytearray()
+    for text in content:
+        state = fresh()
+        state.update(text)
+        digests += state.digest()
+    return np.frombuffer(bytes(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 
 def _column_words(column: pd.Series, name: object) -> NDArray[np.uint64]:
@@ -169,7 +181,12 @@ def _hashed(value: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
 
 
-def _id_text(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
+def id_text(value: object) -> str:
+    """An id by itself as text: `7`, `7.0` and `"7"` are one."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, float | decimal.Decimal) and _is_whole(value)):
         value = int(value)
     return str(value)
+
+
+def _is_whole(value: float | decimal.Decimal) -> bool:
+    return math.isfinite(value) and value == int(value)

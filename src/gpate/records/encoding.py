@@ -20,11 +20,13 @@ class EncodedRecords(NamedTuple):
         features: [records, dims].
         labels: [records]; all zero without classes.
         outside: how many values of each column lay outside the declared domain; None for images.
+        units: the privacy unit of each record, numbered from 0 in the records' order; None if each record is its own.
     """
 
     features: Tensor
     labels: Tensor
     outside: Tensor | None
+    units: Tensor | None = None
 
     def __repr__(self) -> str:
         return "EncodedRecords(<withheld>)"

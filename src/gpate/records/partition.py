@@ -1,7 +1,8 @@
 """Which teacher a record belongs to, and minibatches for all teachers at once.
 
 **Guarantee.** The teacher of a record is a keyed hash of its declared row id, or of its content where there is none
-(`gpate.records.content_hash`): a function of the record and the key alone. So adding or removing one record changes the
+(`gpate.records.content_hash`): a function of the record and the key alone. Where the schema declares a privacy unit it is the hash of
+the unit's id, so that all records of a unit are in one teacher. So adding or removing one record, or one unit, changes the
 records of exactly one teacher and of no other; a split by position would move every later record as well. Each record
 is in exactly one teacher. Sizes come out as they come out: they are never made equal by moving or repeating records
 across teachers, and a teacher with few records, or none, still casts its ballot, so that the number of votes says
@@ -85,12 +86,19 @@ class Partition:
         return cls.from_hashes(hash_rows(content, key=key), teachers=teachers)
 
     @classmethod
-    def from_hashes(cls, hashes: NDArray[np.uint64], *, teachers: int) -> Partition:
-        """From the output of `hash_rows`."""
+    def from_hashes(
+        cls, hashes: NDArray[np.uint64], *, teachers: int, units: NDArray[np.uint64] | None = None
+    ) -> Partition:
+        """From the output of `hash_rows`, of records and, where the schema declares a privacy unit, of their units."""
         _checked_teachers(teachers)
-        order = np.argsort(hashes, kind="stable")
-        ranked = hashes[order]
-        owners = teachers_of(ranked, teachers=teachers)
+        if units is None:
+            order = np.argsort(hashes, kind="stable")
+            ranked = hashes[order]
+            owners = teachers_of(ranked, teachers=teachers)
+        else:
+            order = np.lexsort((hashes, units))
+            ranked = (hashes ^ units)[order]
+            owners = teachers_of(units[order], teachers=teachers)
         offsets = np.searchsorted(owners, np.arange(teachers + 1))
         # Equal records get different seeds, or they would always be drawn together: count them within their equals.
         places = np.arange(len(ranked))

@@ -13,7 +13,11 @@ way to hand them out. It answers
 is computed alike wherever it is, so that sums are the same, bit for bit, for any number of ranks. A record's teacher is a hash of
 what it holds, not of where it stands, so a rank reads the whole source once and keeps its own teachers' records. Shards of up to
 `HOLD` bytes stay in memory after the first pass; larger ones are read again each time. Ranks may also be *sites*, each with
-records of its own; a record must then be at one site only, which nobody can check.
+records of its own; a record, or a unit, must then be at one site only, which nobody can check.
+
+**Privacy unit.** Where the schema declares one, at most k records of each unit count (`gpate.records.contribution`), and whole units
+go together: a chunk, a shard, a teacher's part and a secret sample have all counted records of a unit or none. What `map` gives
+says which records are of one unit, so that a mechanism can bound what a unit adds.
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.boundary import ALONE, Ranks, Sensitive
@@ -32,6 +38,7 @@ from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
 from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
+from gpate.records.contribution import bounded, unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
@@ -49,6 +56,16 @@ HOLD = 1 << 28
 
 _BATCH = 1 << 22
 """Bytes of a batch as tensors: what is in memory of a source that is read batch by batch."""
+
+
+class ByUnit(Protocol):
+    """What a public function of records returns where the schema declares a privacy unit: `units` is filled in afterwards."""
+
+    @property
+    def units(self) -> Tensor | None:
+        """The unit of each record."""
+
+    def _replace(self, *, units: Tensor) -> Self: ...
 
 
 class _Counts(NamedTuple):
@@ -88,6 +105,8 @@ class PrivateRecords:
         )
         self._classes = max(1, len(schema.classes))
         self._batch = chunk * max(1, _BATCH // (4 * self._dims * chunk))
+        if schema.records_per_unit > chunk:
+            raise InvalidValue("max_records", schema.records_per_unit, f"at most {chunk}, which are computed at a time")
         self._whole: EncodedRecords | None = None
         self._shard: EncodedRecords | None = None
         self._counts: _Counts | None = None
@@ -104,12 +123,13 @@ class PrivateRecords:
         """Applies a public function of (features [n, dims], labels [n]) to this shard, chunk after chunk.
 
         Args:
-            function: pure and public; it must treat each record by itself.
+            function: pure and public; it must treat each record by itself. With a privacy unit it returns something that has
+                `units`, such as `RecordVectors` or `Grouped`.
             chunk: records of a chunk, but for the last one; the shard at once, or a batch of it, by default. Records that are read in
                 batches take a divisor of the batch, such as the chunk that they were opened with.
         """
-        for features, labels in self._chunks(chunk):
-            yield Sensitive(function(features, labels))
+        for features, labels, units in self._chunks(chunk):
+            yield Sensitive(_with_units(function(features, labels), units))
 
     def coded(self, codes: Callable[[Tensor], Tensor]) -> CodedRecords:
         """The same records with public codes of their features, such as the cells of a table, computed once if they are in memory."""
@@ -130,9 +150,17 @@ class PrivateRecords:
         return Sensitive(found)
 
     def poisson_sample(self, number: int, *, probability: float) -> SampledRecords:
-        """A secret sample that each record is in with the given probability; `number` counts payments, one for each sample."""
-        chosen = SecretDraws(self._key, "sample").poisson(number, len(self._all.labels), probability=probability)
-        return SampledRecords(self._all.features[chosen], self._all.labels[chosen])
+        """A secret sample that each record, or each unit, is in with the given probability; `number` counts payments, one for each
+        sample.
+        """
+        draws, held = SecretDraws(self._key, "sample"), self._all
+        if held.units is None:
+            chosen = draws.poisson(number, len(held.labels), probability=probability)
+            return SampledRecords(held.features[chosen], held.labels[chosen])
+        numbers, units = torch.unique_consecutive(held.units, return_inverse=True)
+        drawn = draws.poisson(number, len(numbers), probability=probability)
+        chosen = torch.isin(units, drawn)
+        return SampledRecords(held.features[chosen], held.labels[chosen], units[chosen])
 
     def teachers(
         self, plan: TeacherPlan, *, streams: Streams, device: torch.device, shard: slice | None = None
@@ -179,14 +207,14 @@ class PrivateRecords:
         counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns, dtype=torch.int64))
         first, second = 0, 0
         if self._in_memory:
-            first, second = _hash_sums(self._held.records, self._key)
+            first, second = _hash_sums(self._counted_raw[0], self._key)
             _ = self._all  # what cannot be encoded is refused now, before there is a run
         else:
             kept: list[EncodedRecords] | None = [] if self._fits_in_memory else None
-            for raw in self._batches():
+            for raw, units in self._batches():
                 added = _hash_sums(raw, self._key)
                 first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                encoded = encode(raw, self.schema, whole=False)
+                encoded = encode(raw, self.schema, whole=False)._replace(units=units)
                 counts.classes.add_(_counted(encoded.labels, self._classes))
                 if encoded.outside is not None:
                     counts.outside.add_(encoded.outside)
@@ -222,57 +250,103 @@ class PrivateRecords:
     def _all(self) -> EncodedRecords:
         if self._whole is None:
             assert self._in_memory
-            self._whole = encode(self._held.records, self.schema)
+            raw, units = self._counted_raw
+            self._whole = encode(raw, self.schema)._replace(units=units)
         return self._whole
+
+    @cached_property
+    def _counted_raw(self) -> tuple[RawRecords, Tensor | None]:
+        """The records in memory that count."""
+        return self._counting(self._held.records)
+
+    def _counting(self, raw: RawRecords) -> tuple[RawRecords, Tensor | None]:
+        """Of whole units those records that count, unit by unit, and the unit of each."""
+        if self.schema.unit is None:
+            return raw, None
+        hashes = hash_rows(raw.content(), key=self._key)
+        kept = bounded(_ids(raw), hashes, most=self.schema.unit.max_records, key=self._key)
+        return raw.part(kept.places), torch.from_numpy(kept.units)
 
     @property
     def _counted(self) -> _Counts:
         assert self._counts is not None, "fingerprint() comes first"
         return self._counts
 
-    def _batches(self) -> Iterator[RawRecords]:
-        return self._source.batches(size=self._batch, block=self.chunk, ranks=self._readers)
+    def _batches(self) -> Iterator[tuple[RawRecords, Tensor | None]]:
+        """This rank's records, and the unit of each.
 
-    def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        Units are divided among ranks, and where there are more records than fit in memory also into parts, by a hash: each rank
+        reads the whole source once for each of its parts.
+        """
+        if self.schema.unit is None:
+            for raw in self._source.batches(size=self._batch, block=self.chunk, ranks=self._readers):
+                yield raw, None
+            return
+        readers = self._readers
+        parts = readers.size * max(1, math.ceil(4 * self._dims * self._source.at_most / (HOLD * readers.size)))
+        for part in range(readers.rank, parts, readers.size):
+            found = []
+            for raw in self._source.batches(size=self._batch):
+                own = teachers_of(unit_hashes(_ids(raw), key=self._key)[:, 0], teachers=parts) == part
+                if own.any():
+                    found.append(raw.part(own))
+            if found:
+                yield self._counting(RawRecords.join(found))
+
+    def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         held = self._all if self._in_memory else self._shard
         if held is not None:
             yield from _split(held, size or max(1, len(held.labels)))
             return
-        if size is not None and self._batch % size:
+        if size is not None and self._batch % size and self.schema.unit is None:
             raise InvalidValue(
                 "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
             )
-        for raw in self._batches():
-            yield from _split(encode(raw, self.schema, whole=False), size or self._batch)
+        for raw, units in self._batches():
+            encoded = encode(raw, self.schema, whole=False)._replace(units=units)
+            yield from _split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
         """The records of some teachers, and of no other."""
         if self._in_memory:
-            hashes = hash_rows(self._held.records.content(), key=self._key)
-            partition = Partition.from_hashes(hashes, teachers=teachers)
-            records = TeacherRecords(features=self._all.features, labels=self._all.labels, partition=partition)
+            records = TeacherRecords(
+                features=self._all.features,
+                labels=self._all.labels,
+                partition=self._partition(self._counted_raw[0], teachers),
+            )
             return records if own is None else records.shard(own)
         own = own or slice(0, teachers)
-        kept: list[EncodedRecords] = []
-        hashes_kept = [np.zeros(0, dtype=np.uint64)]
+        found: list[RawRecords] = []
         for raw in self._source.batches(size=self._batch):
-            hashes = hash_rows(raw.content(), key=self._key)
-            owners = teachers_of(hashes, teachers=teachers)
+            owners = teachers_of(self._owner_hashes(raw), teachers=teachers)
             mine = (owners >= own.start) & (owners < own.stop) | self.sites
             if mine.any():
-                kept.append(encode(raw.part(mine), self.schema, whole=False))
-                hashes_kept.append(hashes[mine])
-        joined, found = _joined(kept, self._dims), np.concatenate(hashes_kept)
+                found.append(raw.part(mine))
+        if not found:
+            found = [next(self._source.batches(size=1)).part(slice(0, 0))]
+        raw, _ = self._counting(RawRecords.join(found))
+        encoded = encode(raw, self.schema, whole=False)
         if self.sites:  # each site divides its own records among its own teachers
             return TeacherRecords(
-                features=joined.features,
-                labels=joined.labels,
-                partition=Partition.from_hashes(found, teachers=own.stop - own.start),
+                features=encoded.features,
+                labels=encoded.labels,
+                partition=self._partition(raw, own.stop - own.start),
                 first=own.start,
                 teachers=teachers,
             )
-        partition = Partition.from_hashes(found, teachers=teachers)
-        return TeacherRecords(features=joined.features, labels=joined.labels, partition=partition).shard(own)
+        partition = self._partition(raw, teachers)
+        return TeacherRecords(features=encoded.features, labels=encoded.labels, partition=partition).shard(own)
+
+    def _partition(self, raw: RawRecords, teachers: int) -> Partition:
+        hashes = hash_rows(raw.content(), key=self._key)
+        units = None if raw.unit_ids is None else self._owner_hashes(raw)
+        return Partition.from_hashes(hashes, teachers=teachers, units=units)
+
+    def _owner_hashes(self, raw: RawRecords) -> NDArray[np.uint64]:
+        """What decides a record's teacher: its unit, or itself."""
+        if raw.unit_ids is None:
+            return hash_rows(raw.content(), key=self._key)
+        return unit_hashes(raw.unit_ids, key=self._key)[:, 0]
 
 
 class CodedRecords:
@@ -297,7 +371,7 @@ class CodedRecords:
         """Applies a public function of (features, labels, codes), as `PrivateRecords.map`."""
         if self._held is not None:
             held = self._records._all
-            yield Sensitive(function(held.features, held.labels, self._held))
+            yield Sensitive(_with_units(function(held.features, held.labels, self._held), held.units))
             return
         yield from self._records.map(lambda features, labels: function(features, labels, self._codes(features)))
 
@@ -305,8 +379,8 @@ class CodedRecords:
 class SampledRecords:
     """A secret sample of the records; nothing of it can be read, not even its size."""
 
-    def __init__(self, features: Tensor, labels: Tensor) -> None:
-        self._features, self._labels = features, labels
+    def __init__(self, features: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
+        self._drawn = EncodedRecords(features, labels, None, units)
 
     def __repr__(self) -> str:
         return "SampledRecords(<withheld>)"
@@ -316,8 +390,8 @@ class SampledRecords:
 
     def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
         """As `PrivateRecords.map`."""
-        for features, labels in _split(EncodedRecords(self._features, self._labels, None), chunk):
-            yield Sensitive(function(features, labels))
+        for features, labels, units in _split(self._drawn, chunk):
+            yield Sensitive(_with_units(function(features, labels), units))
 
 
 class HeldRecords:
@@ -333,13 +407,13 @@ class HeldRecords:
         raise SensitiveAccess("HeldRecords cannot be pickled. Fix: read them again from their source.")
 
     def without(self, number: int) -> HeldRecords:
-        """All records but one: a neighbouring data set, for audits."""
-        return HeldRecords(self._raw.without(number))
+        """All records but one, or but those of its privacy unit: a neighbouring data set, for audits."""
+        return HeldRecords(self._raw.without_unit_of(number))
 
 
-def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema) -> HeldRecords:
+def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema, *, units: Any = None) -> HeldRecords:
     """Reads records into memory, for more than one run on them."""
-    return HeldRecords(read_whole(open_source(data, labels, schema=schema)))
+    return HeldRecords(read_whole(open_source(data, labels, schema=schema, units=units)))
 
 
 def open_records(
@@ -352,6 +426,7 @@ def open_records(
     sharded: bool = False,
     ranks: Ranks = ALONE,
     sites: bool = False,
+    units: Any = None,
 ) -> PrivateRecords:
     """The private records of a run.
 
@@ -364,10 +439,11 @@ def open_records(
         sharded: whether the method can read records batch by batch; else they are read whole.
         ranks: all of them.
         sites: as of `PrivateRecords`.
+        units: ids of the privacy units of an array of images.
     """
     if isinstance(data, HeldRecords):
         return PrivateRecords(InMemory(data._raw), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
-    source = open_source(data, labels, schema=schema)
+    source = open_source(data, labels, schema=schema, units=units)
     records = PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
     by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
     if isinstance(source, InMemory) or by_batches:
@@ -375,9 +451,33 @@ def open_records(
     return PrivateRecords(InMemory(read_whole(source)), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
 
 
-def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    if len(records.labels):  # torch splits nothing into one empty chunk
-        yield from zip(records.features.split(size), records.labels.split(size), strict=True)
+def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Chunks of at most so many records, each with whole units."""
+    features, labels, units = records.features, records.labels, records.units
+    begin = 0
+    while begin < len(labels):
+        end = min(begin + size, len(labels))
+        if units is not None and end < len(labels):
+            end = int(torch.searchsorted(units, units[end]))
+        own = slice(begin, end)
+        yield features[own], labels[own], None if units is None else units[own] - units[begin]
+        begin = end
+
+
+def _with_units(value: T, units: Tensor | None) -> T:
+    """What a function of records gave, with the unit of each record."""
+    if units is None:
+        return value
+    if not hasattr(value, "units"):
+        raise InvalidValue("what a function of records returns", type(value).__name__, "something that has units")
+    by_unit: Any = value
+    filled: T = by_unit._replace(units=units)
+    return filled
+
+
+def _ids(raw: RawRecords) -> NDArray[Any]:
+    assert raw.unit_ids is not None
+    return raw.unit_ids
 
 
 def _counted(labels: Tensor, classes: int) -> Tensor:
@@ -388,12 +488,23 @@ def _hash_sums(records: RawRecords, key: bytes) -> tuple[int, int]:
     """Sums of the records' keyed hashes and of their squares: what one record more would change, whatever it is."""
     hashes = hash_rows(records.content(), key=key)
     with np.errstate(over="ignore"):
+        if records.unit_ids is not None:
+            hashes = hashes * np.uint64(3) + unit_hashes(records.unit_ids, key=key)[:, 1]
         return int(hashes.sum(dtype=np.uint64)), int((hashes * hashes).sum(dtype=np.uint64))
 
 
 def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
     if not parts:
         return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64), None)
+    units: list[Tensor] = []
+    first = 0
+    for part in parts:
+        if part.units is not None:  # those of the next part have numbers of their own
+            units.append(part.units + first)
+            first += int(part.units[-1]) + 1 if len(part.units) else 0
     return EncodedRecords(
-        torch.cat([part.features for part in parts]), torch.cat([part.labels for part in parts]), None
+        torch.cat([part.features for part in parts]),
+        torch.cat([part.labels for part in parts]),
+        None,
+        torch.cat(units) if units else None,
     )

@@ -11,7 +11,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue, SensitiveAccess
-from gpate.records.content_hash import Content, image_content, row_id_content, table_content
+from gpate.records.content_hash import Content, id_text, image_content, row_id_content, table_content
 
 Rows = slice | NDArray[np.bool_] | NDArray[np.int64]
 
@@ -25,12 +25,14 @@ class RawRecords:
         records: a data frame without its row ids, or uint8 [records, height, width(, 3)].
         labels: int64 [records], numbers of the classes; None for a table, and for images without classes.
         row_ids: one per record, if the schema declares them.
+        unit_ids: of the privacy unit of each record, if the schema declares one.
     """
 
     kind: Literal["table", "image"]
     records: Any
     labels: NDArray[np.int64] | None = None
     row_ids: NDArray[Any] | None = None
+    unit_ids: NDArray[Any] | None = None
 
     def __repr__(self) -> str:
         return f"RawRecords(kind={self.kind!r}, <withheld>)"
@@ -50,6 +52,7 @@ class RawRecords:
             records=pd.concat(records, ignore_index=True) if table else np.concatenate(records),
             labels=_joined([part.labels for part in parts]),
             row_ids=_joined([part.row_ids for part in parts]),
+            unit_ids=_joined([part.unit_ids for part in parts]),
         )
 
     def part(self, rows: Rows) -> RawRecords:
@@ -60,6 +63,7 @@ class RawRecords:
             records=self.records.iloc[rows].copy().reset_index(drop=True) if table else np.array(self.records[rows]),
             labels=None if self.labels is None else self.labels[rows].copy(),
             row_ids=None if self.row_ids is None else self.row_ids[rows].copy(),
+            unit_ids=None if self.unit_ids is None else self.unit_ids[rows].copy(),
         )
 
     def without(self, number: int) -> RawRecords:
@@ -71,6 +75,18 @@ class RawRecords:
         if not 0 <= number < len(self.records):
             raise InvalidValue("record", number, "the number of a record of the data, from 0")
         return self.part(np.delete(np.arange(len(self.records)), number))
+
+    def without_unit_of(self, number: int) -> RawRecords:
+        """All records but those of one record's privacy unit: a neighbouring data set. Without units, all but that record.
+
+        Args:
+            number: of the record, from 0.
+        """
+        others = self.without(number)
+        if self.unit_ids is None:
+            return others
+        own = [id_text(value) for value in self.unit_ids]
+        return self.part(np.array([value != own[number] for value in own], dtype=bool))
 
     def content(self) -> Content:
         """What the partition hashes: the row ids where they are declared, else the records themselves."""

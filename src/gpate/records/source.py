@@ -35,6 +35,7 @@ from gpate.datasets import DATASETS, Split, load, no_such_source
 from gpate.errors import DataEmpty, InvalidValue, SchemaError
 from gpate.records.conform import check_classes, image_records, table_records
 from gpate.records.content_hash import hash_rows
+from gpate.records.contribution import unit_hashes
 from gpate.records.raw import RawRecords
 from gpate.records.readers import CountedSource, CsvFile, FileSource, ImageFolder, NpzFile, ParquetFile, Source
 from gpate.safe_parsing import Limits
@@ -64,6 +65,8 @@ class InMemory(CountedSource):
     def witness(self, key: bytes) -> str:
         """Of every record and its place."""
         hashes = hash_rows(self.records.content(), key=key)
+        if self.records.unit_ids is not None:
+            hashes = hashes ^ unit_hashes(self.records.unit_ids, key=key)[:, 0]
         return hashlib.blake2b(hashes.tobytes(), key=key, digest_size=16).hexdigest()
 
 
@@ -72,6 +75,7 @@ def open_source(
     labels: NDArray[Any] | Sequence[Any] | None = None,
     *,
     schema: TableSchema | ImageSchema,
+    units: NDArray[Any] | Sequence[Any] | None = None,
     split: Split = "train",
     limits: Limits | None = None,
 ) -> Source:
@@ -82,6 +86,7 @@ def open_source(
             images. A name wins over a file of the same name; write `./mnist` for the file.
         labels: of an array of images: names of classes, or their numbers.
         schema: the public facts.
+        units: of an array of images: ids of their privacy units, if the schema declares one.
         split: of a benchmark set.
         limits: what a file may unpack to.
 
@@ -91,8 +96,11 @@ def open_source(
     """
     if labels is not None and not isinstance(data, np.ndarray):
         raise InvalidValue("labels", "<withheld>", "given for an array of images only", "Fix: name the target instead.")
+    if units is not None and not isinstance(data, np.ndarray):
+        fix = "Fix: name the column in the schema instead, as unit."
+        raise InvalidValue("units", "<withheld>", "given for an array of images only", fix)
     if isinstance(data, pd.DataFrame | np.ndarray):
-        return InMemory(_given(data, labels, schema))
+        return InMemory(_given(data, labels, units, schema))
     if str(data) in DATASETS:
         return InMemory(_benchmark(str(data), schema, split))
     source = _open_file(Path(data).expanduser(), schema, limits or Limits())
@@ -117,14 +125,16 @@ def read_whole(source: Source) -> RawRecords:
     return records
 
 
-def _given(data: pd.DataFrame | NDArray[np.uint8], labels: Any, schema: TableSchema | ImageSchema) -> RawRecords:
+def _given(
+    data: pd.DataFrame | NDArray[np.uint8], labels: Any, units: Any, schema: TableSchema | ImageSchema
+) -> RawRecords:
     """Records in memory as the schema declares them."""
     if isinstance(data, pd.DataFrame):
         where, named = "The data frame", data.set_axis([str(name) for name in data.columns], axis=1)
         records = table_records(named, _fitting(schema, TableSchema), where)
     else:
         where = "The array"
-        records = image_records(data, labels, _fitting(schema, ImageSchema), where)
+        records = image_records(data, labels, _fitting(schema, ImageSchema), where, unit_ids=units)
     check_classes(records, schema, where)
     return records
 
@@ -132,6 +142,8 @@ def _given(data: pd.DataFrame | NDArray[np.uint8], labels: Any, schema: TableSch
 def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
     kind = DATASETS[name].kind
     _fitting(schema, TableSchema if kind == "table" else ImageSchema)
+    if schema.unit is not None:
+        raise SchemaError(f"The benchmark {name} has no privacy unit. Fix: drop unit from the schema.")
     loaded = load(name, split)
     return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 

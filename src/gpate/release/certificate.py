@@ -19,6 +19,7 @@ from typing import Any
 
 from gpate.accounting import Receipt
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseVersion
+from gpate.neighbours import protects_units
 from gpate.release import release_files as files
 from gpate.safe_parsing import attempt
 
@@ -169,15 +170,19 @@ class Certificate:
         if math.isinf(self.epsilon):
             parts.append("There is no privacy guarantee: the budget's epsilon is infinite.")
             return "\n\n".join(parts)
+        what, whole, them = "record", "any one record", "it"
+        uncovered = "the same bound for a person with several records (with k records epsilon is k times as large, and delta grows too)"
+        if protects_units(self.neighbours):
+            what, whole, them = "unit", "all records of any one unit", "them"
+            uncovered = "the same bound for a person whose records have several ids, or for several persons together"
         factor = f" = {math.exp(self.epsilon):.3g}" if self.epsilon <= 50 else ""
         parts += [
-            f"Differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}, for one record "
+            f"Differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}, for one {what} "
             f"({self.neighbours}).",
             f"Any outcome of this release, and anything inferred from it, is at most e^{self.epsilon:g}{factor} times as "
-            f"likely with any one record in the data as without it, and vice versa, except with probability "
+            f"likely with {whole} in the data as without {them}, and vice versa, except with probability "
             f"{self.delta:g}. That bound was fixed before the run; the ledger records a spend of {self.spend:.4g}.",
-            "Not covered: facts about the whole population (they are the purpose of a release); the same bound for a "
-            "person with several records (with k records epsilon is k times as large, and delta grows too); the content of "
+            f"Not covered: facts about the whole population (they are the purpose of a release); {uncovered}; the content of "
             "the schema and the settings, which are public; anything else published about the records; the accuracy of the "
             "synthetic records.",
         ]

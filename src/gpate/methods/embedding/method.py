@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import NoisyCounts, NoisySum, RecordVectors, Released, Sensitive
+from gpate.boundary import NoisyCounts, NoisySum, RecordVectors, Released, Sensitive, unit_bound
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Combined, FeatureMap, LearnedFeatures, learn_features
 from gpate.features.image_features import SMALL, image_features
@@ -230,8 +230,9 @@ class _Releases:
     def counts(self) -> Released[np.ndarray]:
         """Class counts, at least one each."""
         run = self._run
-        sigma = self._budget.sigma("class counts")
-        mechanism = NoisyCounts(classes=run.spec.classes, sigma=sigma)
+        most = run.schema.records_per_unit
+        sigma = self._budget.sigma("class counts", sensitivity=most)
+        mechanism = NoisyCounts(classes=run.spec.classes, sigma=sigma, records_per_unit=most)
         found = run.transcript.ask(
             "class counts", run.records.class_counts, lambda total: mechanism.release(total, run.gate), sigma=sigma
         )
@@ -245,8 +246,9 @@ class _Releases:
     def sums(self, phi: FeatureMap, r: int) -> tuple[Released[np.ndarray], float]:
         """Sums of phi by class, [classes, dims], and the deviation of their noise."""
         run = self._run
-        sigma = self._budget.sigma(_round(r), sensitivity=phi.bound)
-        mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=run.spec.classes, l2_bound=phi.bound)
+        bound = phi.bound * unit_bound(run.schema.records_per_unit)
+        sigma = self._budget.sigma(_round(r), sensitivity=bound)
+        mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=run.spec.classes, l2_bound=bound)
         released = run.transcript.ask(
             _round(r),
             lambda: mechanism.exact(self.vectors(phi)),

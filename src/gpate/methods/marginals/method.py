@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import Distances, Grouped, Sensitive, Tables
+from gpate.boundary import Distances, Grouped, Sensitive, Tables, unit_bound
 from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.table_cells import TableCells
@@ -219,7 +219,8 @@ def release_tables(
     cells = TableCells(schema, resolution=settings.resolution)
     columns, numbers = len(cells.columns), to_ask(schema, cells)
     rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
-    releases = TableReleases(run.transcript, settings.shares(columns, rounds=rounds))
+    bound = None if schema.unit is None else unit_bound(schema.unit.max_records)
+    releases = TableReleases(run.transcript, settings.shares(columns, rounds=rounds), bound=bound)
 
     counts = _ask_counts(releases, run.records, classes)
     mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))

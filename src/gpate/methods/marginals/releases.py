@@ -43,16 +43,17 @@ class TableReleases:
     Args:
         transcript: asks each question once.
         fractions: of mu^2, by name, of all releases to come; their sum is the whole.
+        bound: of what a privacy unit adds to a release, where a record adds 1; None if each record is its own unit.
     """
 
-    def __init__(self, transcript: Transcript, fractions: dict[str, float]) -> None:
-        self._transcript = transcript
+    def __init__(self, transcript: Transcript, fractions: dict[str, float], *, bound: float | None = None) -> None:
+        self._transcript, self._bound = transcript, bound
         self.budget = BudgetSplit(transcript, fractions)
 
     def ask(self, name: str, blocks: Blocks, rows: Rows) -> list[Noisy]:
         """What each block says: one Gaussian event of sensitivity 1."""
         sigma = self.budget.sigma(name)
-        mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name)
+        mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name, bound=self._bound)
         answer = self._transcript.ask(
             name,
             lambda: mechanism.exact(rows(sigma)),

@@ -1,7 +1,7 @@
 """Images from a folder, one file each.
 
-A label is the name of the sub-folder, or stands in `labels.csv`, with the columns file, label and that of the row ids. The
-names of all files are in memory, the images are not.
+A label is the name of the sub-folder, or stands in `labels.csv`, with the columns file, label and those of the row ids and of
+the privacy unit, which may also be a level of sub-folders. The names of all files are in memory, the images are not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,16 @@ from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource, sampled_places
 from gpate.records.readers.csv_file import read_texts
 from gpate.safe_parsing import Limits, plain_files, read_image_file
-from gpate.schema import ImageSchema
+from gpate.schema import ImageSchema, PrivacyUnit
 
-_Listing = tuple[list[Path], NDArray[Any] | None, NDArray[Any] | None]
+
+class _Listing(NamedTuple):
+    """The images of a folder, and what is said of each."""
+
+    files: list[Path]
+    labels: NDArray[Any] | None = None
+    row_ids: NDArray[Any] | None = None
+    unit_ids: NDArray[Any] | None = None
 
 
 class ImageFolder(FileSource, CountedSource):
@@ -35,7 +42,8 @@ class ImageFolder(FileSource, CountedSource):
     def __init__(self, path: Path, schema: ImageSchema, limits: Limits) -> None:
         super().__init__(path, schema, limits)
         has_list = os.path.lexists(path / "labels.csv")
-        self._files, labels, self._ids = _listed(path, schema, limits) if has_list else _found(path, schema)
+        found = _listed(path, schema, limits) if has_list else _found(path, schema)
+        self._files, labels, self._ids, self._units = found
         if not self._files:
             endings = ", ".join(sorted(SUFFIXES))
             raise DataEmpty(f"{path} holds no image ({endings}). Fix: check that it is the right one.")
@@ -51,8 +59,10 @@ class ImageFolder(FileSource, CountedSource):
             own = slice(first, min(first + size, stop))
             images = np.empty((own.stop - first, *shape.of_array), dtype=np.uint8)
             decode_all(self._files[own], images, shape, limits=self.limits)
-            labels, row_ids = (None if values is None else values[own] for values in (self._labels, self._ids))
-            yield RawRecords(kind="image", records=images, labels=labels, row_ids=row_ids)
+            labels, row_ids, unit_ids = (
+                None if values is None else values[own] for values in (self._labels, self._ids, self._units)
+            )
+            yield RawRecords(kind="image", records=images, labels=labels, row_ids=row_ids, unit_ids=unit_ids)
 
     def witness(self, key: bytes) -> str:
         """Of the names and sizes of all files, of their labels, and of the content of 64 that the key chooses."""
@@ -60,6 +70,7 @@ class ImageFolder(FileSource, CountedSource):
         for file in self._files:
             state.update(f"{file.relative_to(self.path)} {file.stat().st_size}\n".encode(errors="surrogateescape"))
         state.update(b"" if self._labels is None else self._labels.tobytes())
+        state.update(b"" if self._units is None else repr(self._units.tolist()).encode(errors="surrogateescape"))
         for place in sampled_places(key, len(self._files)):
             state.update(hashlib.blake2b(read_image_file(self._files[place], self.limits)).digest())
         return state.hexdigest()
@@ -71,24 +82,42 @@ def _found(path: Path, schema: ImageSchema) -> _Listing:
         raise ColumnMissing(f"{path} has no labels.csv with the column {schema.row_id!r}. Fix: add it, or drop row_id.")
     found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
     files = plain_files(found, path)
+    units = None if schema.unit is None else _folders(files, path, schema.unit)
     if not schema.classes:
-        return files, None, None
+        return _Listing(files, unit_ids=units)
     if any(file.parent == path for file in files):
         raise ColumnMissing(
             f"{path} holds images outside of any sub-folder, which have no label. Fix: one sub-folder per class, or a "
             "labels.csv with the columns file, label."
         )
-    return files, np.array([file.relative_to(path).parts[0] for file in files]), None
+    return _Listing(files, np.array([file.relative_to(path).parts[0] for file in files]), unit_ids=units)
+
+
+def _folders(files: list[Path], path: Path, unit: PrivacyUnit) -> NDArray[Any]:
+    """The folder of each image at the unit's level; None for an image that lies higher."""
+    if unit.folder is None:
+        raise ColumnMissing(
+            f"{path} has no labels.csv with the column {unit.column!r} of the unit. Fix: add it, or declare `unit: {{folder: LEVEL, ...}}`."
+        )
+    parts = [file.relative_to(path).parts[:-1] for file in files]
+    return np.array(
+        [part[unit.folder - 1] if len(part) >= unit.folder else None for part in parts] + [None], dtype=object
+    )[:-1]
 
 
 def _listed(path: Path, schema: ImageSchema, limits: Limits) -> _Listing:
     """The images that labels.csv names."""
     [listing] = plain_files([path / "labels.csv"], path)
     table = read_texts(listing, limits)
-    wanted = ["file", *(["label"] if schema.classes else []), *([schema.row_id] if schema.row_id else [])]
+    column = None if schema.unit is None else schema.unit.column
+    wanted = ["file", *(["label"] if schema.classes else []), *(name for name in (schema.row_id, column) if name)]
     for name in wanted:
         if name not in table.columns:
             raise ColumnMissing(f"{listing} has no column {name!r}. Fix: it needs the columns {', '.join(wanted)}.")
     files = plain_files((path / str(name) for name in table["file"]), path)
     labels = table["label"].to_numpy(dtype=object) if schema.classes else None
-    return files, labels, table[schema.row_id].to_numpy() if schema.row_id else None
+    row_ids = table[schema.row_id].to_numpy() if schema.row_id else None
+    if schema.unit is None:
+        return _Listing(files, labels, row_ids)
+    units = table[column].to_numpy(dtype=object) if column else _folders(files, path, schema.unit)
+    return _Listing(files, labels, row_ids, units)

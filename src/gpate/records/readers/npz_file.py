@@ -5,6 +5,7 @@
 | images | `images`, `x` or `x_train`: uint8 [records, height, width(, channels)] |
 | labels | `labels`, `y` or `y_train`: numbers, or names of classes |
 | row ids | `ids` or `row_ids` |
+| ids of privacy units | `units` |
 
 An .npz file is a zip of .npy files. An array that is stored as it is has its rows at known places, and a rank reads its own
 by offset. A compressed one is unpacked from its beginning up to the last row asked for, and one in Fortran's order is read
@@ -33,6 +34,7 @@ from gpate.safe_parsing import Limits, attempt
 from gpate.schema import ImageSchema
 
 _IMAGES, _LABELS, _IDS = ("images", "x", "x_train"), ("labels", "y", "y_train"), ("ids", "row_ids")
+_UNITS = "units"
 _CHUNK = 1 << 20
 _LOCAL_HEADER = 30
 
@@ -68,8 +70,8 @@ class NpzFile(FileSource, CountedSource):
             (None for _ in range(start, stop, size)) if array is None else array.rows(start, stop, size)
             for array in self._arrays
         )
-        for images, labels, row_ids in zip(*columns, strict=True):
-            yield image_records(images, labels, self.schema, self.where, row_ids=row_ids)
+        for images, labels, row_ids, unit_ids in zip(*columns, strict=True):
+            yield image_records(images, labels, self.schema, self.where, row_ids=row_ids, unit_ids=unit_ids)
 
 
 def _entries(path: Path) -> list[zipfile.ZipInfo]:
@@ -77,8 +79,8 @@ def _entries(path: Path) -> list[zipfile.ZipInfo]:
         return archive.infolist()
 
 
-def _chosen(path: Path, present: dict[str, Any], schema: ImageSchema) -> tuple[str, str | None, str | None]:
-    """Names of the images, labels and row ids among the arrays of a file; None for what the schema does not ask for."""
+def _chosen(path: Path, present: dict[str, Any], schema: ImageSchema) -> tuple[str, str | None, str | None, str | None]:
+    """Names of the images, labels, row ids and units among the arrays of a file; None for what the schema does not ask for."""
     images, labels, row_ids = (next((key for key in keys if key in present), None) for keys in (_IMAGES, _LABELS, _IDS))
     if images is None:
         raise ColumnMissing(f"{path} has no array {' or '.join(_IMAGES)}. Fix: name the images so.")
@@ -86,7 +88,16 @@ def _chosen(path: Path, present: dict[str, Any], schema: ImageSchema) -> tuple[s
         raise ColumnMissing(f"{path} has no array {' or '.join(_LABELS)}. Fix: name the labels so.")
     if row_ids is None and schema.row_id is not None:
         raise ColumnMissing(f"{path} has no array {' or '.join(_IDS)}. Fix: add it, or declare `row_id: null`.")
-    return images, labels if schema.classes else None, row_ids if schema.row_id is not None else None
+    if _UNITS not in present and schema.unit is not None:
+        raise ColumnMissing(
+            f"{path} has no array {_UNITS}. Fix: add it, with the id of each image's unit, or drop unit."
+        )
+    return (
+        images,
+        labels if schema.classes else None,
+        row_ids if schema.row_id is not None else None,
+        _UNITS if schema.unit is not None else None,
+    )
 
 
 class Array:

@@ -42,8 +42,15 @@ class ParquetFile(FileSource, CountedSource):
         pairs = enumerate(zip(self._starts, self._starts[1:], strict=False))
         groups = [number for number, (first, last) in pairs if first < stop and last > start]
         for table in self._tables(groups, start, stop, size) if groups else ():
-            frame = self._read(lambda: _validated(table).to_pandas(ignore_metadata=True))  # noqa: B023 - called at once
+            frame = self._read(lambda: self._ids_as_texts(_validated(table)).to_pandas(ignore_metadata=True))  # noqa: B023 - called at once
             yield table_records(frame, self.schema, self.where)
+
+    def _ids_as_texts(self, table: Any) -> Any:
+        """Ids must be the same whatever other records lack: pandas turns whole numbers beside a missing one into floats."""
+        for place, field in enumerate(table.schema):
+            if field.name not in self.schema.names and pyarrow.types.is_integer(field.type):
+                table = table.set_column(place, field.name, table.column(place).cast(pyarrow.string()))
+        return table
 
     def _tables(self, groups: list[int], start: int, stop: int, size: int) -> Iterator[Any]:
         waiting, place = None, self._starts[groups[0]]

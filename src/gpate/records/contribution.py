@@ -1,0 +1,74 @@
+"""Contribution bounding: of each privacy unit at most k records count.
+
+**Guarantee.** Which records of a unit count is a function of that unit's own records and of the run's key: those with the k
+smallest keyed hashes of their content. So adding or removing all records of one unit changes neither which records of another
+unit count nor their order among themselves, and a unit never has more than k. Where a record stands in its source, in which
+file, batch or rank, plays no part. Equal records of a unit are interchangeable.
+
+Ids are brought to text one by one (`7`, `7.0` and `"7"` are one id) and hashed to 128 bits, at which two ids of a billion share a
+hash once in 10^20 data sets. Records without an id are together one unit: each of them is protected, and no error tells of them.
+
+    >>> import numpy as np
+    >>> kept = bounded(np.array([7, 8, 7, 7]), np.array([3, 1, 2, 9], dtype=np.uint64), most=2, key=bytes(32))
+    >>> sorted(kept.places.tolist()), sorted(kept.units.tolist())
+    ([0, 1, 2], [0, 1, 1])
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
+
+from gpate.records.content_hash import hash_wide, id_text
+
+_NO_ID = b"\xff"  # no text in UTF-8 has this byte
+
+
+class Kept(NamedTuple):
+    """The records that count.
+
+    Attributes:
+        places: int64, those that count, unit by unit.
+        units: int64, the unit of each, numbered from 0 in this order.
+    """
+
+    places: NDArray[np.int64]
+    units: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return "Kept(<withheld>)"
+
+
+def unit_hashes(ids: NDArray[Any], *, key: bytes) -> NDArray[np.uint64]:
+    """The keyed hash of each record's unit: uint64 [records, 2]."""
+    values = np.asarray(ids, dtype=object)
+    try:
+        codes, found = pd.factorize(values)  # missing ones have the code -1: the last
+    except TypeError:  # a list or another nested value is its text
+        codes, found = pd.factorize(np.array([id_text(value) for value in values], dtype=object))
+    texts = [b"=" + id_text(value).encode(errors="surrogatepass") for value in found]
+    words = hash_wide([*texts, _NO_ID], key=key)
+    return words[codes]
+
+
+def bounded(ids: NDArray[Any], hashes: NDArray[np.uint64], *, most: int, key: bytes) -> Kept:
+    """At most `most` records of each unit, by the hashes of their content.
+
+    Args:
+        ids: of each record's unit.
+        hashes: of each record's content.
+        most: k.
+        key: of the run.
+    """
+    words = unit_hashes(ids, key=key)
+    order = np.lexsort((hashes, words[:, 1], words[:, 0]))
+    ranked = words[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (ranked[1:] != ranked[:-1]).any(1)
+    units = np.cumsum(new) - 1
+    starts = np.flatnonzero(new)
+    counts = np.arange(len(order)) - (starts[units] if len(order) else 0) < most
+    return Kept(order[counts], units[counts])
