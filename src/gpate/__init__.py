@@ -1,7 +1,7 @@
 """Differentially private synthetic data.
 
 Private records (`gpate.records`) stay behind a gate (`gpate.boundary`). What leaves it is noised, and paid for in a ledger
-(`gpate.accounting`) before the noise is drawn.
+(`gpate.accounting`) before it is used.
 
     >>> from gpate import Schema, Synthesizer
     >>> Synthesizer(epsilon=1.0, delta=1e-5)

@@ -27,6 +27,17 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_durably(target: Path, content: bytes) -> None:
+    """Write a file, on disk whole or not at all; a temporary one beside it has the suffix .tmp."""
+    temporary = target.with_suffix(".tmp")
+    with temporary.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, target)
+    sync(target.parent)
+
+
 @contextlib.contextmanager
 def workplace(path: Path) -> Iterator[Path]:
     """A hidden temporary folder beside `path`, for files that will be moved there; it is removed afterwards.

@@ -462,6 +462,7 @@ def _check_ranks(settings: Settings, ranks: Ranks) -> None:
 def _unfinished(run: str | os.PathLike[str]) -> RunFolder:
     folder = RunFolder.open(run)
     if folder.finished:
+        folder.drop_checkpoints()  # it may have been killed just before
         raise RunFolderError(f"{folder.path} is finished: its release is in {folder.release}. Fix: start a new run.")
     return folder
 

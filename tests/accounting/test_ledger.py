@@ -227,6 +227,90 @@ def test_the_line_is_on_disk_before_append_returns(tmp_path: Path, monkeypatch: 
             assert synced[-1] == (tmp_path / "l").stat().st_size
 
 
+# --- lines that are kept back ---
+
+
+def test_lines_that_are_kept_back_count_at_once_and_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = written(tmp_path / "one by one")
+    writes: list[bytes] = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(data), real(fd, data))[1])
+    with Ledger.create(tmp_path / "l", HEADER) as ledger:
+        header = (tmp_path / "l").read_bytes()
+        with ledger.deferred():
+            receipts = [ledger.append(event, purpose="test") for event in EVENTS]
+            assert ledger.tally == {event.once(): event.count for event in EVENTS}
+            assert all(map(ledger.holds, receipts))
+            assert (tmp_path / "l").read_bytes() == header
+            lines = ledger.uncommitted
+            ledger.commit()
+            assert ledger.uncommitted == b""
+        assert header + lines == (tmp_path / "l").read_bytes() == raw
+        assert writes[1:] == [lines]
+        ledger.append(EVENTS[0], purpose="at once again")
+        assert len(read_ledger(tmp_path / "l").entries) == len(EVENTS) + 1
+
+
+def test_a_ledger_whose_lines_were_not_committed_takes_no_more(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l")
+    with Ledger.open(tmp_path / "l", HEADER) as ledger:
+        with ledger.deferred():
+            ledger.append(EVENTS[0], purpose="lost")
+        with pytest.raises(LedgerWriteFailed, match="open it again"):
+            ledger.append(EVENTS[0], purpose="x")
+        with pytest.raises(LedgerWriteFailed, match="open it again"):
+            ledger.seal()
+    assert (tmp_path / "l").read_bytes() == raw
+
+
+@pytest.mark.filterwarnings("ignore:.*left incomplete by a crash")
+def test_lines_are_completed_whatever_part_of_them_was_written(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l")
+    first = raw.index(b"\n", raw.index(b"\n") + 1) + 1
+    lines = raw[first:]
+    assert lines.count(b"\n") == 2
+    second = raw.index(b"\n", first) + 1
+    for length in {*range(first, len(raw), 20), second - 1, second, second + 1, len(raw) - 1, len(raw)}:
+        (tmp_path / "cut").write_bytes(raw[:length])
+        with Ledger.open(tmp_path / "cut", HEADER) as ledger:
+            ledger.complete(lines)
+            assert (tmp_path / "cut").read_bytes() == raw, length
+            assert [entry.event for entry in ledger.entries] == EVENTS
+            ledger.complete(lines)
+            ledger.append(EVENTS[0], purpose="the next")
+        assert [entry.event for entry in read_ledger(tmp_path / "cut").entries] == [*EVENTS, EVENTS[0]]
+
+
+def test_lines_that_do_not_continue_the_ledger_are_refused(tmp_path: Path) -> None:
+    raw = written(tmp_path / "l", seal=True).splitlines(keepends=True)
+    header, first, second, third, seal = raw
+    wrong = {
+        "a gap": (header, second),
+        "another order": (header, second + first),
+        "an incomplete line": (header, first[:-1]),
+        "a seal": (header + first + second + third, seal),
+        "an edited line": (header, first.replace(b"test", b"tent")),
+        "no line": (header, b"{}\n"),
+    }
+    for name, (kept, lines) in wrong.items():
+        (tmp_path / name).write_bytes(kept)
+        with Ledger.open(tmp_path / name, HEADER) as ledger, pytest.raises(LedgerMismatch, match="do not continue it"):
+            ledger.complete(lines)
+        assert (tmp_path / name).read_bytes() == kept
+    with Ledger.create(tmp_path / "another", HEADER) as ledger:
+        ledger.append(EVENTS[2], purpose="test")
+        with pytest.raises(LedgerMismatch):
+            ledger.complete(first)
+    with Ledger.create(tmp_path / "sealed", HEADER) as ledger:
+        ledger.seal()
+        with pytest.raises(LedgerMismatch):
+            ledger.complete(first)
+    with pytest.raises(LedgerMismatch):
+        Ledger.in_memory(HEADER).complete(first)
+
+
 # --- kill -9 ---
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,66 @@ def test_nothing_is_released_if_the_ledger_cannot_be_written(tmp_path: Path, mon
         with pytest.raises(LedgerWriteFailed):
             NoisySum(sigma=5.0, dimension=2)(Sensitive(RecordVectors(torch.ones(3, 2))), gate)
     assert len(read_ledger(tmp_path / "l").entries) == 0
+
+
+def test_a_value_is_stored_then_charged_then_handed_out(tmp_path: Path) -> None:
+    class Watching(ExactNoise):
+        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
+            seen.append(("draw", len(read_ledger(tmp_path / "l").entries)))
+            return super().gaussian(size, sigma)
+
+    def keep(released: Released[np.ndarray], lines: bytes) -> None:
+        seen.append(("keep", len(read_ledger(tmp_path / "l").entries)))
+        kept.append(lines)
+        assert all(receipt.chain.encode() in lines for receipt in released.receipts)
+
+    seen: list[tuple[str, int]] = []
+    kept: list[bytes] = []
+    aggregator = ConfidentGNMaxAggregator(teachers=100, threshold=0.01, threshold_sigma=10.0, vote_sigma=10.0)
+    votes = Sensitive(np.array([[90, 10], [50, 50], [100, 0]]))
+    with Gate.create(tmp_path / "l", Budget(epsilon=10.0, delta=1e-5), Watching()) as gate:
+        before = (tmp_path / "l").read_bytes()
+        released = gate.transaction(lambda: aggregator(votes, gate), keep=keep)
+        assert seen == [("draw", 0), ("draw", 0), ("keep", 0)]
+        assert (tmp_path / "l").read_bytes() == before + kept[0]
+        assert [receipt.line for receipt in released.receipts] == [2, 3]
+        assert gate.spend == read_ledger(tmp_path / "l").spend
+
+
+def test_what_was_drawn_before_an_error_is_charged(tmp_path: Path) -> None:
+    """An error after a draw tells of the draw: the first release of two decides whether there is a second."""
+    event = partial(DiscreteGaussian, sigma=10.0)
+
+    def release() -> Released[np.ndarray]:
+        first = gate.pay(event(grid=gate.grid(10.0)), purpose="first")
+        first.perturb(np.zeros(1, dtype=np.int64))
+        gate.pay(event(grid=gate.grid(10.0), count=100), purpose="second")
+        raise AssertionError("it is refused")
+
+    with Gate.create(tmp_path / "l", Budget(epsilon=1.0, delta=1e-5)) as gate:
+        with pytest.raises(BudgetExceeded):
+            gate.transaction(release, keep=lambda *_: pytest.fail("there is nothing to keep"))
+        assert [entry.purpose for entry in read_ledger(tmp_path / "l").entries] == ["first"]
+        gate.pay(event(grid=gate.grid(10.0)), purpose="the ledger goes on")
+
+
+@pytest.mark.parametrize("problem", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_value_that_was_not_stored_is_not_charged_and_the_gate_is_closed(
+    tmp_path: Path, problem: BaseException
+) -> None:
+    def keep(*_: object) -> None:
+        raise problem
+
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    with Gate.create(tmp_path / "l", budget) as gate:
+        counts = partial(NoisyCounts(classes=2, sigma=50.0), Sensitive(torch.tensor([0, 1, 1])))
+        with pytest.raises(type(problem)):
+            gate.transaction(lambda: counts(gate), keep=keep)
+        with pytest.raises(LedgerWriteFailed):
+            counts(gate)
+    with Gate.resume(tmp_path / "l", budget) as gate:
+        assert gate.spend == 0
+        counts(gate)
 
 
 def test_a_noise_source_that_fails_raises_and_releases_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from gpate.accounting import Budget
-from gpate.boundary import FastNoise, Gate, NoisyBlocks, NoisyCounts, Sensitive, Tables
+from gpate.accounting import Budget, read_ledger
+from gpate.boundary import ConfidentGNMaxAggregator, FastNoise, Gate, NoisyBlocks, NoisyCounts, Sensitive, Tables
 from gpate.boundary.private_files import read_private_tensors, restored, write_private_tensors
-from gpate.errors import InvalidValue, SensitiveAccess
+from gpate.boundary.values import opened
+from gpate.errors import InvalidValue, LedgerMismatch, SensitiveAccess
 from gpate.run.folder import RunFolder, RunFolderError
 from gpate.run.transcript import BudgetSplit, Transcript, mu_left
+from tests.run.crashes import Crashes, restore
 
 BUDGET = Budget(epsilon=5.0, delta=1e-5)
 
@@ -84,6 +86,70 @@ def test_a_torn_last_answer_is_asked_again_and_the_others_are_not(cut: int, fold
     third.gate.close()
 
 
+class Killed(BaseException):
+    """No handler of ours catches it."""
+
+
+@pytest.mark.parametrize("name", ["a", None], ids=["named", "numbered"])
+def test_an_answer_that_was_stored_and_not_charged_is_charged_and_recalled(
+    name: str | None, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never drawn again: with noise from the operating system the value is the stored one, and nobody is asked."""
+    file = folder.private / ("answers.bin" if name else "answers-since-checkpoint.bin")
+    first = opened_again(folder)
+    ask(first, "before")
+    before = folder.ledger.read_bytes()
+
+    def killed(_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpate.accounting.Ledger.commit", killed)
+        with pytest.raises(Killed):
+            ask(first, name)
+    first.gate.close()
+    stored = np.frombuffer(file.read_bytes()[-24:])
+    assert folder.ledger.read_bytes() == before
+    with monkeypatch.context() as patch:
+        patch.setattr("gpate.boundary.NoisyCounts.release", lambda *_: pytest.fail("it was asked again"))
+        for _ in range(2):
+            again = opened_again(folder)
+            assert paid(again) == 2
+            assert folder.ledger.read_bytes().startswith(before)
+            assert len(read_ledger(folder.ledger).entries) == 2
+            assert np.array_equal(ask(again, name), stored)
+            again.gate.close()
+
+
+def test_an_answer_of_which_one_line_was_written_gets_the_other(folder: RunFolder) -> None:
+    """A vote has two; one write holds both, and a kill may cut it anywhere."""
+    votes = Sensitive(torch.tensor([[90, 10], [50, 50], [100, 0]]))
+    vote = ConfidentGNMaxAggregator(teachers=100, threshold=0.01, threshold_sigma=30.0, vote_sigma=30.0)
+    first = opened_again(folder)
+    value = first.ask_next(lambda: votes, lambda total: vote(Sensitive(opened(total).numpy()), first.gate)).value
+    first.gate.close()
+    whole = folder.ledger.read_bytes()
+    header, threshold, _ = whole.splitlines(keepends=True)
+    for left in (header, header + threshold):
+        folder.ledger.write_bytes(left)
+        again = opened_again(folder)
+        assert folder.ledger.read_bytes() == whole
+        assert np.array_equal(again.ask_next(None, None).value, value)  # type: ignore[arg-type]
+        again.gate.close()
+
+
+def test_an_answer_is_refused_if_the_ledger_went_on_without_it(folder: RunFolder) -> None:
+    first = opened_again(folder)
+    header = folder.ledger.read_bytes()
+    ask(first, "a")
+    first.gate.close()
+    folder.ledger.write_bytes(header)
+    with Gate.resume(folder.ledger, BUDGET, FastNoise(0)) as gate:
+        NoisyCounts(classes=3, sigma=9.0).release(Sensitive(torch.tensor([1, 2, 3])), gate)
+    with pytest.raises(LedgerMismatch, match="do not continue it"):
+        opened_again(folder)
+
+
 def test_bytes_that_never_reached_the_disk_are_no_answer(folder: RunFolder) -> None:
     first = opened_again(folder)
     ask(first), ask(first)
@@ -97,6 +163,56 @@ def test_bytes_that_never_reached_the_disk_are_no_answer(folder: RunFolder) -> N
     ask(again)
     assert paid(again) == 3
     again.gate.close()
+
+
+def test_a_head_that_never_reached_the_disk_is_no_answer(folder: RunFolder) -> None:
+    first = opened_again(folder)
+    ask(first, "a")
+    path = folder.private / "answers.bin"
+    kept = path.read_bytes()
+    ask(first, "b")
+    first.gate.close()
+    raw = path.read_bytes()
+    path.write_bytes(kept + bytes(100) + raw[len(kept) + 100 :])
+    again = opened_again(folder)
+    assert again.has("a")
+    assert not again.has("b")
+    assert path.read_bytes() == kept
+    again.gate.close()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["nothing", "a run that had not begun"])
+def test_a_folder_can_be_made_whenever_making_it_was_cut_short(begun: bool, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    if begun:
+        Gate.create(RunFolder.create(place).ledger, BUDGET, FastNoise(0)).close()
+    with Crashes(place).recorded() as crashes:
+        Gate.create(RunFolder.create(place).ledger, BUDGET, FastNoise(0)).close()
+    assert len(crashes.kill) > 3
+    for number, state in enumerate(crashes.kill):
+        again = RunFolder.create(restore(state, tmp_path / str(number)))
+        assert not again.ledger.exists()
+
+
+def test_dropped_answers_leave_their_number_whenever_that_was_cut_short(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gpate.run.transcript._LARGE", 10)
+    first = opened_again(folder)
+    kept = [ask(first) for _ in range(2)]
+    with Crashes(folder.path).recorded() as crashes:
+        first.checkpoint_written()
+    first.gate.close()
+    assert len(crashes.kill) > 3
+    for number, state in enumerate(crashes.kill):
+        again = opened_again(RunFolder(restore(state, tmp_path / str(number))))
+        try:
+            again.go_on_from(0)
+        except RunFolderError:
+            again.go_on_from(2)
+        else:
+            assert all(np.array_equal(ask(again), value) for value in kept)
+        again.gate.close()
 
 
 def test_answers_that_were_not_replayed_yet_are_never_dropped(

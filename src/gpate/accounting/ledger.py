@@ -1,14 +1,16 @@
-"""The ledger: an append-only, hash-chained log of events, each on disk before its value is released.
+"""The ledger: an append-only, hash-chained log of events, each on disk before its value is used.
 
 One JSON object per line. The first line is the header (version, budget, noise); each further line contains one event and
 its purpose; the last line of a finished run is the seal. Every line starts with the SHA-256 of the previous line
 and its own content, so an edited, moved, inserted or removed line is detected. Lines removed from the end are
 detected by the missing seal, and by `Receipt`s and certificates that name a head the file no longer has.
 
-**Crash safety.** A line is written with one write, then fsynced, and only then is noise drawn. After kill -9 at
-any byte the file consists of whole lines and possibly an incomplete one without its newline; nothing was released for that
-one, so it is dropped with a warning, and removed when writing continues. A crash can thus leave a line whose
-release never happened (over-counted), never a release without its line.
+**Crash safety.** `append` writes a line with one write and returns once it is fsynced. Inside `deferred` lines are
+counted at once and written together by `commit`; who uses it stores the value with these lines first and hands it
+out after `commit` (`gpate.boundary.gate`). After kill -9 at any byte the file consists of whole lines and possibly an
+incomplete one without its newline; no value was handed out for that one, so it is dropped with a warning, and removed when
+writing continues. Lines that were stored with a value and did not reach this file are written by `complete`, byte for byte.
+So there is never a value in use without its line, and a stored value is charged exactly once.
 
 The chain is not a signature: anyone who can write the file can write a new one. It detects accidents and silent
 edits; a certificate that contains the head identifies the ledger.
@@ -22,6 +24,8 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -108,6 +112,11 @@ def _line(chain: str, body: bytes) -> bytes:
     return _OPENING + chain.encode() + b'",' + body[1:] + b"\n"
 
 
+def _stated(line: bytes) -> str:
+    """The hash that a line states."""
+    return line[len(_OPENING) : len(_OPENING) + _HEX].decode(errors="replace")
+
+
 @lru_cache(maxsize=4096)
 def _parsed(body: bytes) -> Entry | None:
     """The entry of a line's content, or None for the seal; cached, since most lines repeat."""
@@ -164,10 +173,9 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
     for number, line in enumerate(lines):
         start = len(_OPENING) + _HEX
         body = b"{" + line[start + 2 :]
-        stated = line[len(_OPENING) : start]
         chain = _chain(chain, body)
         chains.append(chain)
-        if not line.startswith(_OPENING) or stated != chain.encode() or line[start : start + 2] != b'",' or sealed:
+        if not line.startswith(_OPENING) or _stated(line) != chain or line[start : start + 2] != b'",' or sealed:
             raise LedgerCorrupt(
                 f"{source}, line {number + 1}: it does not match the hash of the previous line. The file was edited, or lines were "
                 "removed or added. Fix: restore it from a backup; a release with an invalid ledger must not be trusted."
@@ -223,6 +231,7 @@ class Ledger:
         self._tally: Tally = {}
         self._chains: list[str] = []
         self._size = 0
+        self._deferred: bytes | None = None
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Header) -> Self:
@@ -261,13 +270,11 @@ class Ledger:
                     f"{path}: the last line was left incomplete by a crash and is dropped; nothing was released for it.",
                     stacklevel=2,
                 )
-                ledger._truncate(contents.size)
+            ledger._truncate(contents.size)  # and what a killed process wrote is on disk before it counts
         except BaseException:
             ledger.close()
             raise
-        ledger._entries, ledger._tally = list(contents.entries), contents.tally
-        ledger._chains, ledger._size = list(contents.chains), contents.size
-        ledger.sealed = contents.sealed
+        ledger._take_over(contents)
         return ledger
 
     @classmethod
@@ -279,7 +286,7 @@ class Ledger:
 
     @property
     def durable(self) -> bool:
-        """Whether lines are on disk before their values are released."""
+        """Whether lines are on disk before their values are used."""
         return self.path is not None
 
     @property
@@ -302,7 +309,7 @@ class Ledger:
         return 0 < receipt.line <= len(self._chains) and self._chains[receipt.line - 1] == receipt.chain
 
     def append(self, event: Event, *, purpose: str) -> Receipt:
-        """Write one event and return once it is on disk. The gate checks the budget, not this method."""
+        """Write one event and return once it is on disk, inside `deferred` at `commit`. The gate checks the budget, not this method."""
         if self.sealed:
             raise LedgerSealed("This ledger is sealed: its run is finished. Fix: start a new run with its own budget.")
         receipt = self._write({"event": event.to_json(), "purpose": purpose})
@@ -310,6 +317,54 @@ class Ledger:
         once = event.once()
         self._tally[once] = self._tally.get(once, 0) + event.count
         return receipt
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Keep back the lines that are appended in this block until `commit`; they count at once.
+
+        If the block ends without it, the ledger is closed: its file does not have lines that were counted, and must be read again.
+        """
+        assert self._deferred is None, "one value at a time"
+        self._deferred = b""
+        try:
+            yield
+        finally:
+            if self._deferred:
+                self.close()
+            self._deferred = None
+
+    @property
+    def uncommitted(self) -> bytes:
+        """The lines that were kept back in this `deferred` block, as `commit` will write them."""
+        return self._deferred or b""
+
+    def commit(self) -> None:
+        """Write the lines that were kept back, with one write, and return once they are on disk."""
+        if self.uncommitted:
+            self._append_durably(self.uncommitted)
+            self._deferred = b""
+
+    def complete(self, lines: bytes) -> None:
+        """Write those of the `uncommitted` lines of a killed process that it did not write itself, byte for byte.
+
+        Raises:
+            LedgerMismatch: they do not continue this ledger.
+        """
+        missing = b"".join(line for line in lines.splitlines(keepends=True) if _stated(line) not in self._chains)
+        if not missing:
+            return
+        try:
+            written = self.path.read_bytes() if self.path is not None else b""
+            contents = parse_ledger(written + missing, source="The ledger with the lines of its last value")
+            if contents.torn or contents.sealed:
+                raise LedgerCorrupt("These are not lines of events.")
+        except LedgerCorrupt as problem:
+            raise LedgerMismatch(
+                "A stored value names lines that this ledger does not have, and that do not continue it. Fix: resume with the run's own "
+                "ledger."
+            ) from problem
+        self._append_durably(missing)
+        self._take_over(contents)
 
     def seal(self) -> Receipt:
         """Seal the ledger: nothing more can be charged to it."""
@@ -342,6 +397,11 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _take_over(self, contents: LedgerContents) -> None:
+        self._entries, self._tally = list(contents.entries), contents.tally
+        self._chains, self._size = list(contents.chains), contents.size
+        self.sealed = contents.sealed
+
     def _header_content(self) -> dict[str, Any]:
         budget = asdict(self.header.budget)
         if math.isinf(budget["epsilon"]):
@@ -356,7 +416,11 @@ class Ledger:
         body = _body(content)
         chain = _chain(self._chains[-1] if self._chains else _GENESIS, body)
         if self.durable:
-            self._append_durably(_line(chain, body))
+            line = _line(chain, body)
+            if self._deferred is None:
+                self._append_durably(line)
+            else:
+                self._deferred += line
         self._chains.append(chain)
         return self.head
 

@@ -1,15 +1,27 @@
-"""The gate: it owns a budget, a ledger and the noise. Check, record, then draw.
+"""The gate: it owns a budget, a ledger and the noise. Nothing leaves it before its ledger line is on disk.
 
 `Gate.pay` refuses an event that the budget does not allow, leaving no trace; otherwise it writes the ledger line,
 waits until it is on disk, and hands out a `Voucher`. Noise can only be drawn with a voucher, once, for exactly the
 number of values that was paid (where that number is public), and its scale is read from the event in the ledger: what is
 accounted for and what is drawn cannot differ.
+
+**Charged on the way out.** A value that was charged and then lost in a crash is budget lost. So a run makes its releases
+inside `Gate.transaction`, in this order: check and count the event, draw, store the value together with its ledger lines in
+`private/`, write the lines to the ledger, hand out the value. Each of the two writes is on disk before the next step.
+
+- Nothing leaves unpaid: until the lines are in the ledger the value is in this function and in `private/` only; nothing is
+  computed from it, and who resumes the run writes the stored lines before the value is used (`Ledger.complete`).
+- Nothing is paid twice, and nothing is drawn twice: a stored value is never drawn again, and its lines are those that were
+  stored with it. A value that was not stored whole is gone unseen, and was not charged.
+- What a draw decides is paid: if the release fails after an event was counted (a second event that the budget does not
+  allow, say), the lines so far are written before the error goes on.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Self, TypeVar
 
@@ -182,7 +194,7 @@ class Gate:
         return 1.0 if self._noise.exact else None
 
     def paid(self, event: Event) -> int:
-        """How many executions of this event were paid for, ever: on disk before each of them, so that no crash brings it down."""
+        """How many executions of this event were paid for, ever. A crash may take back only those of which nothing left."""
         return self.ledger.tally.get(event.once(), 0)
 
     def check(self, *events: Event) -> None:
@@ -215,7 +227,7 @@ class Gate:
         return True
 
     def pay(self, event: Event, *, purpose: str) -> Voucher:
-        """Checks, records on disk, and only then gives the right to draw.
+        """Checks, records on disk (inside `transaction`: counts, to be recorded there), and only then gives the right to draw.
 
         Args:
             event: what will be released.
@@ -233,6 +245,25 @@ class Gate:
         self.check(event)
         receipt = self.ledger.append(event, purpose=purpose)
         return Voucher(event, receipt, self._noise)
+
+    def transaction(
+        self, release: Callable[[], Released[T]], *, keep: Callable[[Released[T], bytes], None]
+    ) -> Released[T]:
+        """A released value that a crash can neither lose nor leave unpaid: drawn, kept, charged, and then handed out.
+
+        Args:
+            release: pays and draws.
+            keep: stores the value together with its ledger lines, and returns once both are on disk, in `private/`.
+        """
+        with self.ledger.deferred():
+            try:
+                released = release()
+            except Exception:  # what was drawn may have decided that
+                self.ledger.commit()
+                raise
+            keep(released, self.ledger.uncommitted)
+            self.ledger.commit()
+        return released
 
     def recall(self, value: T, receipts: tuple[Receipt, ...]) -> Released[T]:
         """A value that was released before a stop, with the lines that paid for it: it need not be paid for again.

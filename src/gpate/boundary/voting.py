@@ -8,7 +8,7 @@ sigma_2^2) is largest; otherwise the ensemble abstains and the coordinate is zer
 
 **Guarantee.** Adding or removing one record changes one teacher, so in every histogram at most one vote moves.
 Thresholds are Gaussian mechanisms of sensitivity 1, votes of sensitivity sqrt(2); both are charged before they are
-drawn, votes only for coordinates that passed. The projection is independent of the data, and everything after the
+used, votes only for coordinates that passed. The projection is independent of the data, and everything after the
 noise is post-processing.
 """
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from gpate.accounting import never_used
-from gpate.atomic_files import sync
+from gpate.atomic_files import write_durably
 from gpate.boundary.private_files import (
     PrivateFile,
     SensitiveTensors,
@@ -86,14 +86,14 @@ class RunFolder:
         """Whether a run ended here before it had a plan, so that nothing was spent, and no other is about to begin."""
         if not self.private.is_dir():
             return False
-        allowed = {self.private, self.release, self.ledger, self._temporary(_PLAN)}
+        allowed = {self.private, self.release, self.ledger, (self.private / _PLAN).with_suffix(".tmp")}
         return allowed.issuperset(self.path.rglob("*")) and never_used(self.ledger)
 
     def discard(self) -> None:
         """Removes what is left of a run that could not begin; anything else stays."""
         if not self.unborn:
             return
-        for half in (self.private, self.release):
+        for half in (self.release, self.private):  # whoever is killed in between leaves what `unborn` still knows
             shutil.rmtree(half, ignore_errors=True)
         with contextlib.suppress(OSError):  # somebody put a file into it just now
             self.path.rmdir()
@@ -149,14 +149,8 @@ class RunFolder:
 
     def write_json(self, name: str, data: Mapping[str, Any]) -> None:
         """Writes a small file of private/, whole or not at all."""
-        temporary = self._temporary(name)
         with disk_errors(name):
-            with temporary.open("w") as out:
-                out.write(json.dumps(data, indent=2))
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, self.private / name)
-            sync(self.private)
+            write_durably(self.private / name, json.dumps(data, indent=2).encode())
 
     def once(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Plain data that follows from settings and released values: made and written once, read back by a resumed run."""
@@ -195,9 +189,6 @@ class RunFolder:
         """Keeps a warning, once. It goes into the release, so it must follow from released values and settings alone."""
         if text not in (said := self.notes):
             self.write_json(_NOTES, {"notes": [*said, text]})
-
-    def _temporary(self, name: str) -> Path:
-        return (self.private / name).with_suffix(".tmp")
 
 
 @contextmanager

@@ -1,21 +1,29 @@
 """The transcript: every answer of the gate, asked for once, on disk before it is used, read back by a resumed run.
 
     release once    a question that was answered before a stop is not asked, and not paid for, again
-    persist         an answer and its receipts are on disk before anything is computed from it
+    persist         an answer and the ledger lines that pay for it are on disk before the ledger has these lines
+    pay             the ledger has them before anything is computed from the answer
     resume          a resumed run asks the same questions in the same order and hears the same answers
 
-An answer that was paid for but not yet written when the process died is lost; it stays paid. Two kinds of question:
+A process that dies at any moment loses neither an answer nor budget. What it leaves is one of three:
+
+    an incomplete answer            nobody has seen it and the ledger has no line of it: it is removed, and asked for again
+    an answer, not all its lines    its own lines are added to the ledger, byte for byte, when the transcript is opened
+    both                            it is recalled
+
+An answer whose lines are neither in the ledger nor continue it is refused. Two kinds of question:
 
 - `ask`: by name, for a release that is made once in a run (class counts, a table, a round's sums). Its answer is kept.
 - `ask_next`: by number, for the releases of a training loop. A checkpoint takes in their effect, and answers that a
   checkpoint has taken in are dropped once they have grown large. Answers of more than a megabyte, thousands of them, would
-  take longer to write than to compute: they are not kept, and checkpoints are then written often.
+  take longer to write than to compute: they are not kept, and checkpoints are then written often. Here alone a killed run
+  loses answers: those since the last checkpoint, which stay paid.
 
 **Ranks.** Each rank computes its part of a sum, rank 0 adds them up, pays and writes, and all ranks hear the answer.
 
 **The budget.** `BudgetSplit` divides what the gate has left: fractions of mu^2 are named beforehand, and a release takes its
-fraction among those that are still to come, mu_i^2 = f_i / (sum of f ahead) * mu_left^2. With nothing lost that is f_i of the
-whole, and all mu_i^2 sum to the whole.
+fraction among those that are still to come, mu_i^2 = f_i / (sum of f ahead) * mu_left^2. That is f_i of the whole, unless an
+earlier version of gpate lost an answer; all mu_i^2 sum to the whole.
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
 from gpate.accounting.budget import merged
 from gpate.accounting.gaussian import mu_for
 from gpate.accounting.search import smallest
+from gpate.atomic_files import sync, write_durably
 from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.run.folder import RunFolder, RunFolderError, disk_errors
@@ -57,7 +66,7 @@ _DRAWS = 10_000_000
 """More noise values than a run draws, for the slack of exact noise."""
 
 _LEAST = 1e-3
-"""A part of the budget's mu below this is rounding, or what a lost release left over."""
+"""A part of the budget's mu below this is rounding, or what an answer that an earlier version lost left over."""
 
 
 class Transcript:
@@ -75,13 +84,19 @@ class Transcript:
     ) -> None:
         self.gate, self.ranks = gate, ranks
         self._stop = stop
-        self._named = _AnswerFile(folder.private / "answers.bin", gate) if ranks.first else None
-        self._numbered = _AnswerFile(folder.private / "answers-since-checkpoint.bin", gate) if ranks.first else None
         self._folder = folder
-        self._last_known = ranks.share(lambda: max(map(int, self._numbered or ()), default=-1))
+        self._named: _AnswerFile | None = None
+        self._numbered: _AnswerFile | None = None
+        self._last_known = ranks.share(self._open)
         self.number = 0
         self.replayed, self.all_kept = False, True
         self._asked: set[str] = set()
+
+    def _open(self) -> int:
+        """Opens the files, on rank 0; the last numbered answer that they have."""
+        self._named = _AnswerFile(self._folder.private / "answers.bin", self.gate)
+        self._numbered = _AnswerFile(self._folder.private / "answers-since-checkpoint.bin", self.gate)
+        return max(map(int, self._numbered), default=-1)
 
     def has(self, name: str) -> bool:
         """Whether a named question was answered already; the same on every rank."""
@@ -117,7 +132,10 @@ class Transcript:
         def answer() -> Released[NDArray[Any]]:
             file = self._on_first(self._named)
             if total is not None:
-                file.add(name, release(total), {"sigma": sigma})
+                self.gate.transaction(
+                    lambda: release(total),
+                    keep=lambda released, lines: file.add(name, released, lines, {"sigma": sigma}),
+                )
             kept = file.recall(name)
             if size is not None and kept.value.size != size:
                 raise LedgerMismatch(
@@ -163,12 +181,13 @@ class Transcript:
             if known:
                 return file.recall(str(self.number))
             assert total is not None
-            released = release(total)
+            return self.gate.transaction(lambda: release(total), keep=keep)
+
+        def keep(released: Released[NDArray[Any]], lines: bytes) -> None:
             if released.value.nbytes <= _KEPT:
-                file.add(str(self.number), released, {})
+                self._on_first(self._numbered).add(str(self.number), released, lines, {})
             else:
                 self.all_kept = False
-            return released
 
         self.replayed = known
         released = self.ranks.share_released(answer)
@@ -193,7 +212,8 @@ class Transcript:
 
 
 class _AnswerFile:
-    """Answers, one after the other: a line of JSON about each, then its bytes. A torn last one is cut off.
+    """Answers, one after the other: a line of JSON about each, then its bytes. A torn last one is cut off, and the ledger gets the
+    lines of the last one if it does not have them yet.
 
     Attributes:
         size: of the file.
@@ -206,6 +226,7 @@ class _AnswerFile:
         self.size = self.dropped = 0
         if path.exists():
             self._scan()
+            self._pay_for_last()
 
     def __iter__(self) -> Any:
         return iter(self._index)
@@ -217,7 +238,8 @@ class _AnswerFile:
         found = self._index.get(name)
         return None if found is None else found[1]["about"]
 
-    def add(self, name: str, released: Released[NDArray[Any]], about: Mapping[str, Any]) -> None:
+    def add(self, name: str, released: Released[NDArray[Any]], lines: bytes, about: Mapping[str, Any]) -> None:
+        """Writes an answer and the ledger lines that pay for it to disk."""
         raw = np.ascontiguousarray(released.value).tobytes()
         head = {
             "name": name,
@@ -226,21 +248,20 @@ class _AnswerFile:
             "bytes": len(raw),
             "digest": _digest(raw),
             "receipts": [[receipt.line, receipt.chain] for receipt in released.receipts],
+            "lines": lines.decode(),
             "about": dict(about),
         }
-        place = self._append(head, raw)
-        self._index[name] = (place, head)
-
-    def _append(self, head: Mapping[str, Any], raw: bytes = b"") -> int:
-        """Writes a head and its bytes to disk; returns where the bytes begin."""
-        line = json.dumps(head).encode() + b"\n"
-        with disk_errors("The transcript"), self._path.open("ab") as file:
-            file.write(line + raw)
-            file.flush()
-            os.fsync(file.fileno())
+        line = _line(head)
+        with disk_errors("The transcript"):
+            with self._path.open("ab") as file:
+                file.write(line + raw)
+                file.flush()
+                os.fsync(file.fileno())
+            if self.size == 0:
+                sync(self._path.parent)
         place = self.size + len(line)
+        self._index[name] = (place, head)
         self.size = place + len(raw)
-        return place
 
     def recall(self, name: str) -> Released[NDArray[Any]]:
         head, raw = self._index[name][1], self._raw(name)
@@ -249,9 +270,10 @@ class _AnswerFile:
         return self._gate.recall(value, receipts)
 
     def drop_before(self, number: int) -> None:
-        os.truncate(self._path, 0)
-        self._index, self.size, self.dropped = {}, 0, number
-        self._append({"dropped": number})
+        line = _line({"dropped": number})
+        with disk_errors("The transcript"):
+            write_durably(self._path, line)
+        self._index, self.size, self.dropped = {}, len(line), number
 
     def _raw(self, name: str) -> bytes:
         place, head = self._index[name]
@@ -262,7 +284,7 @@ class _AnswerFile:
     def _scan(self) -> None:
         length, begin = self._path.stat().st_size, 0
         with self._path.open("rb") as file:
-            while (line := file.readline()).endswith(b"\n"):
+            while (line := file.readline()).endswith(b"\n") and b"\0" not in line:  # zeros never reached the disk
                 head = json.loads(line)
                 place = file.tell()
                 if "dropped" in head:
@@ -281,6 +303,20 @@ class _AnswerFile:
             self.size = begin
         if self.size < length:
             os.truncate(self._path, self.size)
+
+    def _pay_for_last(self) -> None:
+        """Gives the ledger the lines that a killed process did not write; the answer is on disk before."""
+        last = next(reversed(self._index), None)
+        if last is None:
+            return
+        with disk_errors("The transcript"), self._path.open("rb") as file:
+            os.fsync(file.fileno())
+            sync(self._path.parent)
+        self._gate.ledger.complete(self._index[last][1].get("lines", "").encode())
+
+
+def _line(head: Mapping[str, Any]) -> bytes:
+    return json.dumps(head).encode() + b"\n"
 
 
 def _digest(raw: bytes) -> str:

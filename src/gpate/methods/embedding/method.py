@@ -15,7 +15,7 @@ the squares of the events' mu add up to what the budget allows. The map of a lat
 released things only, and how many records there are is used only to read them in chunks.
 
 **Resuming.** Counts and sums come from the transcript, learned maps from private/; a resumed run trains from the last whole
-round. A sum that was paid for but not yet written when the process died stays paid; the rounds to come share what is left.
+round.
 
 **Independent of the batch.** A record's vector must not depend on the others it is computed with, or leaving one out would
 move them too. So records go through phi in chunks of one fixed size, the last one filled up, and phi treats each by itself.

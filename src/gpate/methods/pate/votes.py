@@ -1,6 +1,6 @@
 """G-PATE's adversary: teachers vote on how the student's records should change (the paper's Algorithms 1 and 2).
 
-Each iteration's thresholds and votes are one Gaussian event each, charged before they are drawn. Without noise, for the
+Each iteration's thresholds and votes are one Gaussian event each, charged before they are used. Without noise, for the
 paper's nonprivate runs and for a plain DC-GAN (one teacher), the teachers' mean is released as it is: epsilon is then
 infinite.
 
