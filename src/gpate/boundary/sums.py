@@ -243,7 +243,8 @@ def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float, owners: Tens
 def _norms(vectors: Tensor, owners: Tensor | None) -> Tensor:
     """The length of each vector, or of all of its owner's together: [vectors, 1]."""
     if owners is None:
-        return torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        return lengths
     squares = vectors.square().sum(1)
     total = squares.new_zeros(int(owners.max()) + 1 if len(owners) else 0).index_add_(0, owners, squares)
     norms: Tensor = total.sqrt()[owners, None]
