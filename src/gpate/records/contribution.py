@@ -48,9 +48,10 @@ def unit_hashes(ids: NDArray[Any], *, key: bytes) -> NDArray[np.uint64]:
     try:
         codes, found = pd.factorize(values)  # missing ones have the code -1: the last
     except TypeError:  # a list or another nested value is its text
-        codes, found = pd.factorize(np.array([id_text(value) for value in values], dtype=object))
-    texts = [b"=" + id_text(value).encode(errors="surrogatepass") for value in found]
-    words = hash_wide([*texts, _NO_ID], key=key)
+        texts = [None if pd.api.types.is_scalar(value) and pd.isna(value) else id_text(value) for value in values]
+        codes, found = pd.factorize(np.array(texts, dtype=object))
+    ids_found = [b"=" + id_text(value).encode(errors="surrogatepass") for value in found]
+    words = hash_wide([*ids_found, _NO_ID], key=key)
     return words[codes]
 
 

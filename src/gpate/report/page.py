@@ -33,6 +33,7 @@ from gpate.atomic_files import written_whole
 from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, OutputFailed, ReleaseRefused
 from gpate.evaluation.results import Evaluation
+from gpate.neighbours import protects_units
 from gpate.release import Release, Verification, verify
 from gpate.release.release_files import CERTIFICATE, LEDGER
 from gpate.report import formatting as words
@@ -182,6 +183,7 @@ def _facts(
         "certificate": certificate,
         "verification": verification,
         "guaranteed": guaranteed,
+        "by_unit": protects_units(certificate.neighbours),
         "grade": privacy.grade(certificate.epsilon, certificate.delta),
         "right": right,
         "guesses": svg.guesses(right) if guaranteed else "",
