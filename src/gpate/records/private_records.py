@@ -5,7 +5,7 @@ way to hand them out. It answers
 
 - `map`: a *public function* of encoded records, such as a feature map or the cells of a table, applied to one chunk after the
   other; what it returns is `Sensitive`, and a mechanism of `gpate.boundary` bounds what one record adds to it;
-- `class_counts` and `values_outside_domain`: counts, `Sensitive`;
+- `class_counts` and `repairs`: counts, `Sensitive`;
 - `poisson_sample`: the same for a secret sample of the records;
 - `teachers`: discriminators trained on disjoint parts of the records; their gradients and votes are `Sensitive`.
 
@@ -25,12 +25,12 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
-from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.partition import Partition, teachers_of
@@ -52,10 +52,10 @@ _BATCH = 1 << 22
 
 
 class _Counts(NamedTuple):
-    """Over this rank's shard: records of each class, and values outside the domain of each column."""
+    """Over this rank's shard: records of each class, and repairs, as `EncodedRecords` has them."""
 
     classes: Tensor
-    outside: Tensor
+    repairs: Tensor
 
 
 class PrivateRecords:
@@ -121,11 +121,13 @@ class PrivateRecords:
             return Sensitive(_counted(self._all.labels, self._classes))
         return Sensitive(self._counted.classes)
 
-    def values_outside_domain(self) -> Sensitive[Tensor] | None:
-        """How many values of each column of this shard lie outside the declared domain; None for images."""
-        if isinstance(self.schema, ImageSchema):
+    def repairs(self) -> Sensitive[Tensor] | None:
+        """In how many records of this shard each column could not hold the value, and how many records were left out: int64
+        [columns + 1], or [1] of images. A record adds at most one to each. None if no image can be left out.
+        """
+        if isinstance(self.schema, ImageSchema) and not self._source.can_fail:
             return None
-        found = self._all.outside if self._in_memory else self._counted.outside
+        found = self._all.repairs if self._in_memory else self._counted.repairs
         assert found is not None
         return Sensitive(found)
 
@@ -167,39 +169,29 @@ class PrivateRecords:
     def fingerprint(self) -> str:
         """A keyed digest of all records, in any order, by which a resumed run knows them again. Stays in private/.
 
-        It is made of a sum of keyed hashes, to which every rank adds its shard. The same pass counts the classes and the values
-        outside the domain, and checks whether there is more than one class.
-
-        Raises:
-            OneClassOnly: all records have the same label.
+        It is made of a sum of keyed hashes, to which every rank adds its shard. The same pass counts the classes and the repairs.
         """
         if self.ranks.size > 1 and not self.sites:
             self.ranks.agree("records", self._source.witness(self._key), "give every rank the same data")
         columns = len(self.schema.columns) if isinstance(self.schema, TableSchema) else 0
-        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns, dtype=torch.int64))
+        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns + 1, dtype=torch.int64))
         first, second = 0, 0
         if self._in_memory:
             first, second = _hash_sums(self._held.records, self._key)
-            _ = self._all  # what cannot be encoded is refused now, before there is a run
         else:
             kept: list[EncodedRecords] | None = [] if self._fits_in_memory else None
             for raw in self._batches():
                 added = _hash_sums(raw, self._key)
                 first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                encoded = encode(raw, self.schema, whole=False)
+                encoded = encode(raw, self.schema)
                 counts.classes.add_(_counted(encoded.labels, self._classes))
-                if encoded.outside is not None:
-                    counts.outside.add_(encoded.outside)
+                assert encoded.repairs is not None
+                counts.repairs.add_(encoded.repairs)
                 if kept is not None:
                     kept.append(encoded)
             self._shard = None if kept is None else _joined(kept, self._dims)
         self._counts = counts
-        seen = torch.nonzero(counts.classes).flatten().tolist()
-        only = hashlib.blake2b(repr(seen).encode(), key=self._key, digest_size=8).hexdigest() if len(seen) == 1 else ""
-        parts = self.ranks.gather([first, second, only if seen else None])
-        classes = {part[2] for part in parts} - {None}
-        if self._classes > 1 and not self._in_memory and len(classes) == 1 and "" not in classes:
-            raise one_class(self._source.where)
+        parts = self.ranks.gather([first, second])
         total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
         return hashlib.blake2b(repr(total).encode(), key=self._key, digest_size=16).hexdigest()
 
@@ -243,12 +235,12 @@ class PrivateRecords:
                 "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
             )
         for raw in self._batches():
-            yield from _split(encode(raw, self.schema, whole=False), size or self._batch)
+            yield from _split(encode(raw, self.schema), size or self._batch)
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
         """The records of some teachers, and of no other."""
         if self._in_memory:
-            hashes = hash_rows(self._held.records.content(), key=self._key)
+            hashes = _kept(hash_rows(self._held.records.content(), key=self._key), self._all)
             partition = Partition.from_hashes(hashes, teachers=teachers)
             records = TeacherRecords(features=self._all.features, labels=self._all.labels, partition=partition)
             return records if own is None else records.shard(own)
@@ -260,8 +252,8 @@ class PrivateRecords:
             owners = teachers_of(hashes, teachers=teachers)
             mine = (owners >= own.start) & (owners < own.stop) | self.sites
             if mine.any():
-                kept.append(encode(raw.part(mine), self.schema, whole=False))
-                hashes_kept.append(hashes[mine])
+                kept.append(encode(raw.part(mine), self.schema))
+                hashes_kept.append(_kept(hashes[mine], kept[-1]))
         joined, found = _joined(kept, self._dims), np.concatenate(hashes_kept)
         if self.sites:  # each site divides its own records among its own teachers
             return TeacherRecords(
@@ -316,7 +308,7 @@ class SampledRecords:
 
     def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
         """As `PrivateRecords.map`."""
-        for features, labels in _split(EncodedRecords(self._features, self._labels, None), chunk):
+        for features, labels in _split(EncodedRecords(self._features, self._labels), chunk):
             yield Sensitive(function(features, labels))
 
 
@@ -391,9 +383,11 @@ def _hash_sums(records: RawRecords, key: bytes) -> tuple[int, int]:
         return int(hashes.sum(dtype=np.uint64)), int((hashes * hashes).sum(dtype=np.uint64))
 
 
+def _kept(hashes: NDArray[np.uint64], encoded: EncodedRecords) -> NDArray[np.uint64]:
+    return hashes if encoded.kept is None else hashes[encoded.kept]
+
+
 def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
     if not parts:
-        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64), None)
-    return EncodedRecords(
-        torch.cat([part.features for part in parts]), torch.cat([part.labels for part in parts]), None
-    )
+        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64))
+    return EncodedRecords(torch.cat([part.features for part in parts]), torch.cat([part.labels for part in parts]))

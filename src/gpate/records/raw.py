@@ -25,12 +25,15 @@ class RawRecords:
         records: a data frame without its row ids, or uint8 [records, height, width(, 3)].
         labels: int64 [records], numbers of the classes; None for a table, and for images without classes.
         row_ids: one per record, if the schema declares them.
+        faults: what could not be read, bool: [records, columns + 1] of a table, by column, and in the end whether the record
+            could be divided into columns; [records, 1] of images; None if there can be no fault.
     """
 
     kind: Literal["table", "image"]
     records: Any
     labels: NDArray[np.int64] | None = None
     row_ids: NDArray[Any] | None = None
+    faults: NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return f"RawRecords(kind={self.kind!r}, <withheld>)"
@@ -50,6 +53,7 @@ class RawRecords:
             records=pd.concat(records, ignore_index=True) if table else np.concatenate(records),
             labels=_joined([part.labels for part in parts]),
             row_ids=_joined([part.row_ids for part in parts]),
+            faults=_joined([part.faults for part in parts]),
         )
 
     def part(self, rows: Rows) -> RawRecords:
@@ -60,6 +64,7 @@ class RawRecords:
             records=self.records.iloc[rows].copy().reset_index(drop=True) if table else np.array(self.records[rows]),
             labels=None if self.labels is None else self.labels[rows].copy(),
             row_ids=None if self.row_ids is None else self.row_ids[rows].copy(),
+            faults=None if self.faults is None else self.faults[rows].copy(),
         )
 
     def without(self, number: int) -> RawRecords:

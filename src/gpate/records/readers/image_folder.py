@@ -2,6 +2,9 @@
 
 A label is the name of the sub-folder, or stands in `labels.csv`, with the columns file, label and that of the row ids. The
 names of all files are in memory, the images are not.
+
+An image is left out if it cannot be decoded, has another size than the declared one or a label that is not declared, or if
+its file does not exist or is a link out of the folder.
 """
 
 from __future__ import annotations
@@ -15,16 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.errors import ColumnMissing, DataEmpty
+from gpate.errors import ColumnMissing, DataNotFound
 from gpate.image_decoding import SUFFIXES, decode_all
 from gpate.records.conform import class_numbers, shape_of
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource, sampled_places
-from gpate.records.readers.csv_file import read_texts
+from gpate.records.readers.csv_file import read_names, read_rows, text_frame
 from gpate.safe_parsing import Limits, plain_files, read_image_file
 from gpate.schema import ImageSchema
 
-_Listing = tuple[list[Path], NDArray[Any] | None, NDArray[Any] | None]
+_Listing = tuple[list[Path | None], NDArray[Any] | None, NDArray[Any] | None]
+"""Files (None for one that is not in the folder), labels and row ids."""
 
 
 class ImageFolder(FileSource, CountedSource):
@@ -36,10 +40,7 @@ class ImageFolder(FileSource, CountedSource):
         super().__init__(path, schema, limits)
         has_list = os.path.lexists(path / "labels.csv")
         self._files, labels, self._ids = _listed(path, schema, limits) if has_list else _found(path, schema)
-        if not self._files:
-            endings = ", ".join(sorted(SUFFIXES))
-            raise DataEmpty(f"{path} holds no image ({endings}). Fix: check that it is the right one.")
-        self._labels = None if labels is None else class_numbers(labels, schema, self.where)
+        self._labels, self._unknown = (None, None) if labels is None else class_numbers(labels, schema)
         self.at_most = len(self._files)
 
     def check_memory(self) -> None:  # noqa: D102
@@ -50,18 +51,23 @@ class ImageFolder(FileSource, CountedSource):
         for first in range(start, stop, size):
             own = slice(first, min(first + size, stop))
             images = np.empty((own.stop - first, *shape.of_array), dtype=np.uint8)
-            decode_all(self._files[own], images, shape, limits=self.limits)
+            faults = np.zeros(len(images), dtype=bool)
+            decode_all(self._files[own], images, shape, limits=self.limits, faults=faults)
+            if self._unknown is not None:
+                faults |= self._unknown[own]
             labels, row_ids = (None if values is None else values[own] for values in (self._labels, self._ids))
-            yield RawRecords(kind="image", records=images, labels=labels, row_ids=row_ids)
+            yield RawRecords(kind="image", records=images, labels=labels, row_ids=row_ids, faults=faults[:, None])
 
     def witness(self, key: bytes) -> str:
         """Of the names and sizes of all files, of their labels, and of the content of 64 that the key chooses."""
         state = hashlib.blake2b(key=key, digest_size=16)
         for file in self._files:
-            state.update(f"{file.relative_to(self.path)} {file.stat().st_size}\n".encode(errors="surrogateescape"))
+            about = "none" if file is None else f"{file.relative_to(self.path)} {file.stat().st_size}"
+            state.update(f"{about}\n".encode(errors="surrogateescape"))
         state.update(b"" if self._labels is None else self._labels.tobytes())
         for place in sampled_places(key, len(self._files)):
-            state.update(hashlib.blake2b(read_image_file(self._files[place], self.limits)).digest())
+            if (sampled := self._files[place]) is not None:
+                state.update(hashlib.blake2b(read_image_file(sampled, self.limits)).digest())
         return state.hexdigest()
 
 
@@ -69,26 +75,23 @@ def _found(path: Path, schema: ImageSchema) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if schema.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {schema.row_id!r}. Fix: add it, or drop row_id.")
-    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    files = plain_files(found, path)
-    if not schema.classes:
-        return files, None, None
-    if any(file.parent == path for file in files):
-        raise ColumnMissing(
-            f"{path} holds images outside of any sub-folder, which have no label. Fix: one sub-folder per class, or a "
-            "labels.csv with the columns file, label."
-        )
-    return files, np.array([file.relative_to(path).parts[0] for file in files]), None
+    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    labels = [None if file.parent == path else file.relative_to(path).parts[0] for file in found]
+    return plain_files(found, path), np.array(labels, dtype=object) if schema.classes else None, None
 
 
 def _listed(path: Path, schema: ImageSchema, limits: Limits) -> _Listing:
     """The images that labels.csv names."""
     [listing] = plain_files([path / "labels.csv"], path)
-    table = read_texts(listing, limits)
+    if listing is None:
+        raise DataNotFound(f"The labels.csv of {path} is no file of that folder. Fix: copy it there.")
+    limits.check_total(listing.stat().st_size)
+    names = read_names(listing, limits)
     wanted = ["file", *(["label"] if schema.classes else []), *([schema.row_id] if schema.row_id else [])]
     for name in wanted:
-        if name not in table.columns:
+        if name not in names:
             raise ColumnMissing(f"{listing} has no column {name!r}. Fix: it needs the columns {', '.join(wanted)}.")
-    files = plain_files((path / str(name) for name in table["file"]), path)
+    table, _ = text_frame(list(read_rows(listing, len(names), limits)), names)
+    files = plain_files((path / name for name in table["file"]), path)
     labels = table["label"].to_numpy(dtype=object) if schema.classes else None
     return files, labels, table[schema.row_id].to_numpy() if schema.row_id else None
