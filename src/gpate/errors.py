@@ -49,10 +49,6 @@ class NotComputable(GpateError, ValueError):
     """An accountant cannot express the guarantee of an event."""
 
 
-class NonFiniteInput(GpateError, ValueError):
-    """Sensitive input contains NaN or infinity. The message gives no position or count, which would be un-noised."""
-
-
 class SensitiveAccess(GpateError, TypeError):
     """An attempt to print, compare, copy or store a value that has not passed the gate."""
 

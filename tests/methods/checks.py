@@ -181,7 +181,7 @@ def check_bad_input_is_named_and_leaves_no_folder(system: System, kind: str, fol
         assert not (folder / "run").exists(), changes
     pictures, _ = images()
     with pytest.raises(GpateError):
-        system.model().fit(pictures, np.full(len(pictures), 7), schema=IMAGES, out=folder / "run")
+        system.model().fit(pictures[:, :4], np.full(len(pictures), 0), schema=IMAGES, out=folder / "run")
     with pytest.raises(GpateError):
         system.model().fit(table().drop(columns="pay"), schema=TABLE, out=folder / "run")
     assert not (folder / "run").exists()

@@ -31,7 +31,9 @@ def init(
     ledger: Annotated[Path | None, typer.Option(help="New ledger file for that release.")] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="NAME=TYPE", help="Declare a column's type, which a .csv file does not state. Repeat it."),
+        typer.Option(
+            "--type", metavar="NAME=TYPE", help="Declare a column's type, which a .csv file does not state. Repeat it."
+        ),
     ] = None,
 ) -> None:
     """Draft a schema from column names and types; what the file does not state is left open, or released with noise.

@@ -164,7 +164,9 @@ class Rows:
         codec = TableCodec(schema)
         encoded = codec.encode(frame)
         if bool(encoded.dropped.any()):
-            names = [c.name for c, bad in zip(schema.columns, encoded.repaired[encoded.dropped].any(0), strict=True) if bad]
+            names = [
+                c.name for c, bad in zip(schema.columns, encoded.repaired[encoded.dropped].any(0), strict=True) if bad
+            ]
             raise SchemaError(
                 f"The table holds values that the schema has no place for, in {', '.join(names)}. Fix: correct or leave out those "
                 "records, or declare what they hold."

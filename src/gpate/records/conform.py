@@ -83,7 +83,9 @@ def image_records(
     if any(part is not None and np.shape(part)[:1] != images.shape[:1] for part in (labels, row_ids)):
         raise unequal_lengths(where)
     if (labels is not None and labels.ndim != 1) or (schema.classes and labels is None):
-        raise DataUnreadable(f"{where} must have one label for each image, as classes are declared. Fix: one plain list.")
+        raise DataUnreadable(
+            f"{where} must have one label for each image, as classes are declared. Fix: one plain list."
+        )
     if row_ids is not None and (np.ndim(row_ids) != 1 or np.asarray(row_ids).dtype.kind not in "iufUSO"):
         raise DataUnreadable(f"{where} must hold row ids as one number or text for each image. Fix: one plain list.")
     if labels is None or not schema.classes:

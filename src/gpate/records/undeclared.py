@@ -21,7 +21,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Sensitiv
     """All values of these columns, None where they are missing; those of a text file are texts.
 
     Raises:
-        DataUnreadable: it is not a Parquet file, or is cut short.
+        DataUnreadable: it is not a Parquet file, or is cut short, as a compressed text file may be.
         DataTooLarge: it is more than the limits allow.
     """
     path, limits = Path(path), Limits()
@@ -34,6 +34,8 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Sensitiv
     else:
         limits.check_total(path.stat().st_size)
         header = read_names(path, limits)
-        rows = [row for row in read_rows(path, len(header), limits) if row is not None]
+        rows = attempt(lambda: [row for row in read_rows(path, len(header), limits) if row is not None])
+        if rows is None:
+            raise DataUnreadable(f"{path} cannot be unpacked to its end. Fix: write it anew.")
         frame = text_frame(rows, header)[0][list(names)].replace("", None)
     return Sensitive({name: np.array(frame[name].astype(object), dtype=object) for name in names})

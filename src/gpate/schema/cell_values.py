@@ -97,7 +97,9 @@ def texts(series: pd.Series) -> tuple[Objects, Bools]:
     if _are_texts(cells, absent):
         cells[absent] = None
         return cells, np.zeros(len(cells), dtype=bool)
-    found = [None if missing else attempt(lambda c=cell: text_of(c)) for cell, missing in zip(cells, absent, strict=True)]
+    found = [
+        None if missing else attempt(lambda c=cell: text_of(c)) for cell, missing in zip(cells, absent, strict=True)
+    ]
     made = np.fromiter(found, dtype=object, count=len(found))
     return made, ~absent & np.array([text is None for text in found], dtype=bool)
 

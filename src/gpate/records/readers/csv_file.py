@@ -132,7 +132,7 @@ def _records(path: Path, limits: Limits) -> Iterator[Fields]:
                 yield None
             elif '"' not in line:
                 if line and not line.isspace():
-                    yield line.split(",")
+                    yield line.removesuffix("\r").split(",")
             elif (fields := _parsed(line)) is not None:
                 yield fields
             else:
@@ -164,14 +164,14 @@ def _parsed(text: str) -> Fields:
 
 
 def _lines(file: IO[bytes], most: int) -> Iterator[str | None]:
-    """Lines without their ends; None for one that is too long, of which no more than `most` bytes are in memory."""
+    """Lines without their line feeds; None for one that is too long, of which no more than `most` bytes are in memory."""
     while line := file.readline(most + 1):
         if len(line) > most and not line.endswith(b"\n"):
             while (rest := file.readline(most)) and not rest.endswith(b"\n"):
                 pass
             yield None
         else:
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
+            yield line.removesuffix(b"\n").decode(errors="replace")
 
 
 def _open(path: Path) -> Any:
