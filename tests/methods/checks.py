@@ -38,7 +38,7 @@ class System:
     Attributes:
         recipe: its name.
         settings: that make it small.
-        events: kinds of events in its ledger, beside the count of values outside their domain.
+        events: kinds of events in its ledger, beside the counts of repairs.
         kinds: of records.
         private: whether it guarantees anything.
         planned: whether its noise is planned so that the whole budget is spent.
@@ -99,8 +99,8 @@ def check_fit_sample_save_load_verify(system: System, kind: str, folder: Path) -
     made = system.fit(kind, folder / "run", Monitor(on_progress=steps.append), noise="exact")
     report = verify(folder / "run" / "release")
     assert report.passed, report
-    outside = {"DiscreteGaussian"} if kind == "table" and system.private else set()
-    assert set(made.privacy.events) == system.events | outside
+    repairs = {"DiscreteGaussian"} if system.private else set()
+    assert set(made.privacy.events) == system.events | repairs
     if not system.private:
         assert made.privacy.epsilon == made.privacy.spend == float("inf")
         assert made.privacy.not_for_release

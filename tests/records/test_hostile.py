@@ -19,6 +19,7 @@ from PIL import Image
 
 from gpate.accounting import Budget, PoissonSampledGaussian, parse_ledger, tally
 from gpate.accounting.ledger import _GENESIS, _chain, _line
+from gpate.boundary.values import opened
 from gpate.errors import (
     ColumnUndeclared,
     DataEmpty,
@@ -32,7 +33,6 @@ from gpate.errors import (
     SchemaError,
     shown,
 )
-from gpate.boundary.values import opened
 from gpate.records import read_columns
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode, usable

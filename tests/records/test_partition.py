@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gpate.errors import DataUnreadable, InvalidValue, SensitiveAccess
+from gpate.errors import InvalidValue, SensitiveAccess
 from gpate.records.content_hash import hash_rows, image_content, new_key, row_id_content, table_content
 from gpate.records.partition import MAX_TEACHERS, Partition, partition, teachers_of
 from gpate.schema import Categorical, Numeric, TableSchema

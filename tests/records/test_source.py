@@ -31,8 +31,8 @@ from gpate.errors import (
     SensitiveAccess,
 )
 from gpate.records.content_hash import hash_rows
-from gpate.records.raw import RawRecords
 from gpate.records.encoding import encode, usable
+from gpate.records.raw import RawRecords
 from gpate.safe_parsing import Limits
 from gpate.schema import Boolean, Categorical, ImageSchema, Integer, Schema, TableSchema
 from tests.records.reading import read

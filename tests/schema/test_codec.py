@@ -374,7 +374,7 @@ def test_the_rule_for_a_value_that_the_column_cannot_hold(column: dict, value: A
     ],
 )
 def test_rules_that_are_not_possible_are_refused(entry: dict) -> None:
-    with pytest.raises(GpateError, match="invalid of column 'x' must be one of .*drop"):
+    with pytest.raises(GpateError, match=r"invalid of column 'x' must be one of .*drop"):
         codec_of(x=entry)
 
 

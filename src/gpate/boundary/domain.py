@@ -88,7 +88,7 @@ class NoisyBounds:
         total = np.zeros((len(self.columns), BINS), dtype=np.int64)
         for chunk in each_chunk(chunks):
             for i, values in enumerate(named_columns(opened(chunk), self.columns)):
-                numbers, _ = numbers_of(pd.Series(values))  # what is no number is in no bin
+                numbers, _ = numbers_of(pd.Series(values, dtype=values.dtype))  # what is no number is in no bin
                 total[i] += np.bincount(_bin_of(numbers[~np.isnan(numbers)]), minlength=BINS)
         return Sensitive(total)
 

@@ -255,8 +255,7 @@ def report_repairs(run: Run) -> None:
     for column, count in zip(columns, counts, strict=False):
         if count > 4 * sigma:
             run.monitor.on_warning(
-                f"About {count:,.0f} values of column {column.name!r} {about} do not fit its declaration and {column.repair}. "
-                "Fix: correct the declaration (bounds, categories, missing, invalid) or the values, if that matters."
+                f"About {count:,.0f} values of column {column.name!r} {about} {column.strays} if that matters."
             )
     if len(counts) > len(columns) and counts[-1] > 4 * sigma:  # a run that 0.1.0 began has none of these
         run.monitor.on_warning(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from gpate.errors import DataUnreadable, InvalidValue
 from gpate.safe_parsing import attempt
+from gpate.schema.cell_values import objects
 
 KEY_BYTES = 32
 _MISSING = np.array([np.nan])
@@ -84,7 +85,7 @@ def table_content(frame: pd.DataFrame, columns: Iterable[str] | None = None) -> 
 def row_id_content(row_ids: Sequence[Any] | NDArray[Any] | pd.Series) -> list[bytes]:
     """The text of each row id; `7`, `7.0` and `"7"` are one id, and so are all that are missing or no plain value."""
     ids = pd.Series(row_ids, dtype=object)
-    cells = zip(ids.tolist(), pd.isna(ids), strict=True)
+    cells = zip(*objects(ids), strict=True)
     texts = (None if missing else attempt(lambda v=value: _id_text(v)) for value, missing in cells)
     return [(text or "").encode(errors="surrogatepass") for text in texts]
 
@@ -123,7 +124,7 @@ def _column_words(column: pd.Series) -> NDArray[np.uint64]:
     missing = int(_number_words(_MISSING)[0])
     factors = attempt(lambda: pd.factorize(column))
     if factors is None:  # lists and other values that cannot be compared: each by itself
-        cells = zip(column.astype(object).tolist(), pd.isna(column), strict=True)
+        cells = zip(*objects(column), strict=True)
         return np.array([missing if absent else _word(cell) for cell, absent in cells], dtype=np.uint64)
     codes, values = factors
     spread: NDArray[np.uint64] = np.array([*map(_word, values), missing], dtype=np.uint64)[codes]  # missing: code -1

@@ -156,10 +156,17 @@ def kind_of(cell: object) -> str | None:
 
 def objects(series: pd.Series) -> tuple[Objects, Bools]:
     """The values as Python's objects, and which of them are missing."""
+    cells = np.array(series.astype(object), dtype=object, copy=True)
+    return cells, are_missing(cells)
+
+
+def are_missing(cells: Objects) -> Bools:
+    """Which values are missing; one that cannot be asked, such as a signalling NaN, is not."""
     import pandas as pd
 
-    cells = np.array(series.astype(object), dtype=object, copy=True)
-    return cells, np.asarray(pd.isna(cells), dtype=bool)
+    if (found := attempt(lambda: pd.isna(cells))) is None:
+        found = [attempt(lambda c=cell: pd.isna(c)) is True for cell in cells]
+    return np.asarray(found, dtype=bool)
 
 
 def _time(cell: object) -> float | None:

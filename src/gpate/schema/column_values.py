@@ -125,7 +125,7 @@ def _(column: Categorical, series: pd.Series) -> Cells:
         absent = np.array([value is None for value in values], dtype=bool)
         if "" not in column.categories:
             absent |= np.asarray(values == "", dtype=bool)
-        codes = listed.astype(object).get_indexer(values)
+        codes = listed.astype(object).get_indexer(pd.Index(values, dtype=object))
     else:
         found, unreadable = numbers(series)
         absent, codes = np.isnan(found), listed.get_indexer(found)

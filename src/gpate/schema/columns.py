@@ -39,10 +39,9 @@ UNITS = {"second": 1, "day": 86_400}
 _EPOCH = datetime(1970, 1, 1)
 _MAX_EXACT = 2**53
 _REPAIRS = {
-    "clamp": "moved to the nearest bound, or rounded; those that could not be read are missing, or their records were left out",
     "other": "became its `other`",
     "missing": "became missing",
-    "drop": "could not be kept: their records were left out",
+    "drop": "were left out with their records",
 }
 
 
@@ -56,6 +55,8 @@ class Column:
         invalid: the rule for a value that the column cannot hold: one that cannot be read, lies outside the domain, or is
             missing where `missing` is false. None takes the first of `rules`.
         type: its name in a schema file.
+        misfit: what an invalid value is, as text.
+        fix: of the declaration, as text.
 
     **Rules.** Each repairs a record by itself, so that data sets which differ in one record still do afterwards.
 
@@ -74,6 +75,8 @@ class Column:
     missing: bool = False
     invalid: str | None = None
     type: ClassVar[str] = ""
+    misfit: ClassVar[str] = "could not be read"
+    fix: ClassVar[str] = "correct them, or declare another type,"
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -99,9 +102,12 @@ class Column:
         return self.invalid or self.rules[0]
 
     @property
-    def repair(self) -> str:
-        """What the rule does to values, as text."""
-        return _REPAIRS[self.rule]
+    def strays(self) -> str:
+        """What invalid values are, what the rule makes of them, and the fix, as text."""
+        if self.rule != "clamp":
+            return f"{self.misfit} and {_REPAIRS[self.rule]}. Fix: {self.fix}"
+        unread = _REPAIRS["missing" if self.missing else "drop"]
+        return f"{self.misfit}: those were clipped or rounded, or {unread} if they could not be read. Fix: {self.fix}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the name; defaults are omitted."""
@@ -152,6 +158,9 @@ def _number(what: str, value: object) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Column):
     """Base of columns whose values lie between two declared bounds."""
+
+    misfit: ClassVar[str] = "lay outside its bounds, or could not be read"
+    fix: ClassVar[str] = "widen the bounds, or correct the values,"
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -221,6 +230,8 @@ class Integer(Numeric):
     """
 
     type: ClassVar[str] = "integer"
+    misfit: ClassVar[str] = "lay outside its bounds, or were not whole numbers"
+    fix: ClassVar[str] = "widen the bounds, or declare it numeric,"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -289,6 +300,8 @@ class Categorical(Column):
     """
 
     type: ClassVar[str] = "categorical"
+    misfit: ClassVar[str] = "are not among its categories"
+    fix: ClassVar[str] = "complete the list"
     categories: tuple[Category, ...]
     other: Category | None = None
 
@@ -335,6 +348,7 @@ class Boolean(Column):
     """True or false."""
 
     type: ClassVar[str] = "boolean"
+    misfit: ClassVar[str] = "are neither true nor false"
 
 
 def column_from_dict(name: str, fields: object) -> Column:
