@@ -91,7 +91,9 @@ def runs(odd: Odd, folder: Path) -> None:
         model.fit(data, labels, schema=odd.schema, out=folder / f"run-{with_}")
         assert verify(folder / f"run-{with_}" / "release").passed
     ledgers = [(folder / f"run-{with_}" / "release" / "ledger.jsonl").read_text() for with_ in (False, True)]
-    assert ledgers[0].splitlines()[:2] == ledgers[1].splitlines()[:2], "what was paid before there was an answer is the same"
+    assert ledgers[0].splitlines()[:2] == ledgers[1].splitlines()[:2], (
+        "what was paid before there was an answer is the same"
+    )
 
 
 @pytest.fixture
