@@ -225,10 +225,25 @@ def check_a_stopped_run_ends_like_one_that_was_not(system: System, kind: str, fo
         assert verify(folder / name / "release").passed
 
 
+def check_no_records_and_one_class_are_enough_for_a_release(system: System, kind: str, folder: Path) -> None:
+    """What records contain, and whether there are any, does not decide whether there is a release."""
+    whole, labels = data(kind)
+    one_class = np.asarray(whole["ill"] == "no") if kind == "table" else labels == 0
+    for name, rows in (("none", np.zeros(len(whole), dtype=bool)), ("one", one_class)):
+        made = system.model().fit(
+            whole[rows],
+            None if labels is None else labels[rows],
+            schema=IMAGES if kind == "image" else TABLE,
+            out=folder / name,
+        )
+        made.sample(2)
+
+
 CHECKS: list[Check] = [
     check_fit_sample_save_load_verify,
     check_a_value_of_one_record_occurs_nowhere_in_the_release,
     check_other_records_cannot_resume_a_run,
     check_bad_input_is_named_and_leaves_no_folder,
     check_settings_are_read_back_and_quick_ones_can_be_run,
+    check_no_records_and_one_class_are_enough_for_a_release,
 ]

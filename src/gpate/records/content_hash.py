@@ -23,6 +23,7 @@ import hashlib
 import numbers
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def row_id_content(row_ids: Sequence[Any] | NDArray[Any] | pd.Series) -> list[by
     """The text of each row id; `7`, `7.0` and `"7"` are one id, and so are all that are missing or no plain value."""
     ids = pd.Series(row_ids, dtype=object)
     cells = zip(*objects(ids), strict=True)
-    texts = (None if missing else attempt(lambda v=value: _id_text(v)) for value, missing in cells)
+    texts = (None if missing else attempt(partial(_id_text, value)) for value, missing in cells)
     return [(text or "").encode(errors="surrogatepass") for text in texts]
 
 

@@ -19,6 +19,7 @@ import numbers as abstract
 import re
 from collections.abc import Callable, Hashable
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def numbers(series: pd.Series) -> tuple[Floats, Bools]:
     return _each(cells, absent, number)
 
 
-def number(cell: object) -> float | None:
+def number(cell: Any) -> float | None:
     """The number that a value is or that its text stands for; NaN if it is missing, None if it is unreadable."""
     if isinstance(cell, bytes):
         cell = cell.decode(errors="replace")
@@ -85,7 +86,7 @@ def number(cell: object) -> float | None:
         try:
             return float(cell)
         except OverflowError:  # an integer beyond all floats
-            return math.inf if cell > 0 else -math.inf
+            return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
         except ValueError:  # a signalling NaN
             return None
     return None
@@ -97,14 +98,12 @@ def texts(series: pd.Series) -> tuple[Objects, Bools]:
     if _are_texts(cells, absent):
         cells[absent] = None
         return cells, np.zeros(len(cells), dtype=bool)
-    found = [
-        None if missing else attempt(lambda c=cell: text_of(c)) for cell, missing in zip(cells, absent, strict=True)
-    ]
+    found = [None if missing else attempt(partial(text_of, cell)) for cell, missing in zip(cells, absent, strict=True)]
     made = np.fromiter(found, dtype=object, count=len(found))
     return made, ~absent & np.array([text is None for text in found], dtype=bool)
 
 
-def text_of(cell: object) -> str | None:
+def text_of(cell: Any) -> str | None:
     """The text of a value; a whole number has no decimal point. None for lists and other objects."""
     if isinstance(cell, str):
         return str(cell)
@@ -113,7 +112,7 @@ def text_of(cell: object) -> str | None:
     if isinstance(cell, bool | np.bool_):
         return str(bool(cell))
     if isinstance(cell, abstract.Real | decimal.Decimal):
-        whole = attempt(lambda: int(cell) if cell == int(cell) else cell)
+        whole = attempt(lambda: int(cell) if cell == int(cell) else cell)  # type: ignore[arg-type]
         return attempt(lambda: str(cell if whole is None else whole))
     if isinstance(cell, date):
         return attempt(cell.isoformat)
@@ -165,7 +164,7 @@ def are_missing(cells: Objects) -> Bools:
     import pandas as pd
 
     if (found := attempt(lambda: pd.isna(cells))) is None:
-        found = [attempt(lambda c=cell: pd.isna(c)) is True for cell in cells]
+        found = [attempt(partial(pd.isna, cell)) is True for cell in cells]
     return np.asarray(found, dtype=bool)
 
 

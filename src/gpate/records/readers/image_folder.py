@@ -40,7 +40,10 @@ class ImageFolder(FileSource, CountedSource):
         super().__init__(path, schema, limits)
         has_list = os.path.lexists(path / "labels.csv")
         self._files, labels, self._ids = _listed(path, schema, limits) if has_list else _found(path, schema)
-        self._labels, self._unknown = (None, None) if labels is None else class_numbers(labels, schema)
+        self._labels: NDArray[np.int64] | None = None
+        self._unknown: NDArray[np.bool_] | None = None
+        if labels is not None:
+            self._labels, self._unknown = class_numbers(labels, schema)
         self.at_most = len(self._files)
 
     def check_memory(self) -> None:  # noqa: D102
