@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
-from gpate.errors import BudgetExceeded, GpateError, InvalidValue, NonFiniteInput, OtherRankStopped, RankSlow
+from gpate.errors import BudgetExceeded, GpateError, InvalidValue, NotComputable, OtherRankStopped, RankSlow
 
 ERRORS = [
     InvalidValue("record", 99999, "below 4000", "Fix: another."),
     BudgetExceeded(("an event",), 0.5, "3 of them would fit."),
-    NonFiniteInput("A vector holds NaN."),
+    NotComputable("No noise is enough."),
     RankSlow("votes", rank=1, size=3, seconds=2.0),
     OtherRankStopped(1, "no room"),
 ]

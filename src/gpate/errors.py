@@ -49,10 +49,6 @@ class NotComputable(GpateError, ValueError):
     """An accountant cannot express the guarantee of an event."""
 
 
-class NonFiniteInput(GpateError, ValueError):
-    """Sensitive input contains NaN or infinity. The message gives no position or count, which would be un-noised."""
-
-
 class SensitiveAccess(GpateError, TypeError):
     """An attempt to print, compare, copy or store a value that has not passed the gate."""
 
@@ -148,10 +144,10 @@ class SchemaError(GpateError, ValueError):
 
 
 class DataError(GpateError):
-    """Base of errors in input records.
+    """Base of errors in sources of records: a file that is not there, another format, a missing column, another shape.
 
-    Messages name the source (a setting) and the fix. They never contain a value of a record, a row number, the name of a
-    record's file, or a count: a log reveals only that something was wrong.
+    What a record holds is never an error of a fit. Messages name the source (a setting) and the fix. They never contain a value
+    of a record, a row number, the name of a record's file, or a count.
     """
 
 
@@ -160,11 +156,11 @@ class DataNotFound(DataError, FileNotFoundError):
 
 
 class DataUnreadable(DataError, ValueError):
-    """A file exists but is invalid: another encoding, a broken image, text instead of numbers."""
+    """A file exists but is not of its format, or an array not of the declared kind."""
 
 
 class DataEmpty(DataError, ValueError):
-    """A source contains no records."""
+    """A file has no bytes; or there is no record where an evaluation needs one."""
 
 
 class ColumnMissing(DataError, ValueError):
@@ -175,12 +171,8 @@ class ColumnUndeclared(DataError, ValueError):
     """The source has a column that the schema does not declare."""
 
 
-class OneClassOnly(DataError, ValueError):
-    """All records have the same label."""
-
-
 class ImageSizesDiffer(DataError, ValueError):
-    """Images differ in size from each other, or from the declared size."""
+    """An array of images differs from the declared size."""
 
 
 class DataTooLarge(DataError, ValueError):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from gpate.errors import DataTooLarge, DataUnreadable, ImageSizesDiffer, InvalidValue, require_count
+from gpate.errors import DataError, DataTooLarge, DataUnreadable, ImageSizesDiffer, InvalidValue, require_count
 from gpate.safe_parsing import Limits, attempt, read_image_file
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -78,6 +78,8 @@ def decode(
     """
 
     def pixels() -> NDArray[np.uint8] | str:
+        if len(data) > limits.image_bytes:
+            return "too large"
         try:
             image = Image.open(io.BytesIO(data), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -93,7 +95,8 @@ def decode(
         return found
     if found == "too large":
         raise DataTooLarge(
-            f"An image has more than {limits.image_pixels} pixels. Fix: resize it, or raise Limits(image_pixels=...)."
+            f"An image has more than {limits.image_pixels} pixels, or its file is far larger than they are. Fix: resize it and save "
+            "it again, or raise Limits(image_pixels=...)."
         )
     raise DataUnreadable(
         f"An image is {found or 'corrupt, or not an image'}. Fix: open all of them once with a viewer and save the bad ones "
@@ -102,18 +105,33 @@ def decode(
 
 
 def decode_all(
-    files: Iterable[bytes | Path],
+    files: Iterable[bytes | Path | None],
     out: NDArray[np.uint8],
     shape: Shape,
     *,
     fit: Callable[[Image.Image, Shape], Image.Image] = as_is,
     limits: Limits,
+    faults: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Decodes pictures into `out`, [pictures, *shape.of_array], in their order, on a few threads."""
+    """Decodes pictures into `out`, [pictures, *shape.of_array], in their order, on a few threads.
 
-    def one(file: bytes | Path) -> NDArray[np.uint8]:
-        data = read_image_file(file, limits) if isinstance(file, Path) else file
-        return decode(data, shape, fit=fit, limits=limits)
+    Args:
+        files: their bytes, or where they are; None for one that is nowhere.
+        out: filled.
+        shape: of every picture.
+        fit: brings a picture to that shape.
+        limits: on its size.
+        faults: bool [pictures]; if given, a picture that cannot be decoded is marked there and left black, and is no error.
+    """
+
+    def one(file: bytes | Path | None) -> NDArray[np.uint8] | None:
+        data = read_image_file(file, limits) if isinstance(file, Path) else file or b""
+        try:
+            return decode(data, shape, fit=fit, limits=limits)
+        except DataError:
+            if faults is None:
+                raise
+            return None
 
     stream, place = iter(files), 0
     # Pillow warns of what it finds in a broken file, with numbers of it: nothing of that may reach a log.
@@ -121,6 +139,8 @@ def decode_all(
         warnings.simplefilter("ignore")
         while batch := list(islice(stream, _BATCH)):
             for array in pool.map(one, batch):
-                out[place] = array
+                out[place] = 0 if array is None else array
+                if faults is not None:
+                    faults[place] = array is None
                 place += 1
     assert place == len(out)

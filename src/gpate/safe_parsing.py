@@ -20,10 +20,11 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpate.errors import DataNotFound, DataTooLarge, DataUnreadable, GpateError, require_count
+from gpate.errors import DataTooLarge, DataUnreadable, GpateError, require_count
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Limits:
     Attributes:
         image_pixels: of one image.
         total_bytes: of all images, arrays or cells together, unpacked.
-        line_bytes: of one line of a text file.
+        line_bytes: of one line of a table in a text file; a longer one is a broken record.
         columns: of a table in a text file.
         ratio: of an archive's content to its own size, once the content is more than 256 MiB.
     """
@@ -102,36 +103,9 @@ class Limits:
             )
         return [name for name, _ in stated]
 
-    def check_text(self, path: Path, *, walked: bool = False) -> None:
-        """Raise DataTooLarge for a text file, compressed with gzip or not, that is too large, or has a line that is.
-
-        Args:
-            path: the file.
-            walked: it is read in shards, so its size is not limited; its lines are.
-        """
-        packed, total = path.suffix == ".gz", 0
-        self._check_names(path)
-        if not packed:
-            if not walked:
-                self.check_total(path.stat().st_size)
-            if path.stat().st_size <= self.line_bytes:
-                return
-        since = 0  # bytes since the last end of a line
-        with gzip.open(path) if packed else path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                total += len(chunk)
-                if not walked:
-                    self.check_total(total)
-                since = len(chunk) - chunk.rfind(b"\n") if b"\n" in chunk else since + len(chunk)
-                if since > self.line_bytes:
-                    raise DataTooLarge(
-                        f"{path} has a line of more than {self.line_bytes} bytes. Fix: check its line ends, or raise "
-                        "Limits(line_bytes=...)."
-                    )
-
-    def _check_names(self, path: Path) -> None:
-        """Refuse headers that pandas takes seconds for: kilobytes of commas, or of one repeated name."""
-        names = attempt(lambda: _first_line(path)) or []  # an invalid file is refused by its reader
+    def check_names(self, path: Path) -> None:
+        """Refuse headers that take seconds: kilobytes of commas, or of one repeated name."""
+        names = attempt(lambda: first_line(path)) or []  # an invalid file is refused by its reader
         if len(names) > self.columns:
             raise DataTooLarge(
                 f"The first line of {path} has more or longer names than Limits(columns=...) allows. Fix: check that it "
@@ -163,11 +137,11 @@ class Limits:
         return file
 
 
-def _first_line(path: Path) -> list[str]:
+def first_line(path: Path) -> list[str]:
     """The column names of a table; for a line that is too long, a million empty strings."""
     with (
         gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
-        io.TextIOWrapper(file, "utf-8", errors="replace", newline="") as text,  # type: ignore[arg-type]
+        io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text,  # type: ignore[arg-type]
     ):
         try:
             return next(csv.reader(text), [])
@@ -184,27 +158,22 @@ def _parquet_bytes(facts: Any) -> int:
     return max(8 * rows * facts.num_columns, sum(group.total_byte_size for group in groups))
 
 
-def plain_files(files: Iterable[Path], root: Path) -> list[Path]:
-    """The files, if all of them are in a folder: links that lead out of it are refused.
+def plain_files(files: Iterable[Path], root: Path) -> list[Path | None]:
+    """Those that are files in a folder, None for each other one: links that lead out of it are not followed."""
+    real = root.resolve()
 
-    Raises:
-        DataNotFound: one of them is not a file, or not in the folder.
-    """
-    kept, real = list(files), root.resolve()
+    def inside(file: Path) -> bool:
+        return file.is_file() and file.resolve().is_relative_to(real)
 
-    def inside() -> bool:
-        return all(file.is_file() and file.resolve().is_relative_to(real) for file in kept)
-
-    if not attempt(inside):
-        raise DataNotFound(
-            f"A file of {root} does not exist, or is a link out of that folder. Fix: copy the files into the folder, "
-            "and name them relative to it."
-        )
-    return kept
+    return [file if attempt(partial(inside, file)) else None for file in files]
 
 
 def read_image_file(path: Path, limits: Limits) -> bytes:
-    """The bytes of one image file."""
+    """The bytes of one image file, one more than the limits allow if it has more: `decode` refuses such a file.
+
+    Raises:
+        DataUnreadable: the operating system does not let it be read.
+    """
 
     def read() -> bytes:
         with path.open("rb") as file:
@@ -212,8 +181,4 @@ def read_image_file(path: Path, limits: Limits) -> bytes:
 
     if (data := attempt(read)) is None:
         raise DataUnreadable("An image file cannot be read. Fix: check the read permissions of all image files.")
-    if len(data) > limits.image_bytes:
-        raise DataTooLarge(
-            "An image file is far larger than its pixels. Fix: save it again, or raise Limits(image_pixels=...)."
-        )
     return data

@@ -163,8 +163,8 @@ def test_votes_charged_with_sensitivity_one_are_caught(monkeypatch: pytest.Monke
 def test_bounds_read_off_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = TableCodec.encode
 
-    def stretched(self: TableCodec, frame: pd.DataFrame, *, whole: bool = True) -> Any:
-        encoded = declared(self, frame, whole=whole)
+    def stretched(self: TableCodec, frame: pd.DataFrame, **how: Any) -> Any:
+        encoded = declared(self, frame, **how)
         low, high = encoded.features.amin(0), encoded.features.amax(0)
         return replace(encoded, features=(encoded.features - low) / (high - low))
 

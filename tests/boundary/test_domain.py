@@ -194,6 +194,14 @@ def test_bounds_and_categories_of_a_large_table(tmp_path: Path) -> None:
     assert read_ledger(tmp_path / "ledger").spend <= 1.0
 
 
+def test_values_of_another_type_are_counted_nowhere_and_stop_nothing() -> None:
+    odd = np.array([SECRET, [1], None, object(), "5"], dtype=object)
+    counted = opened(BOUNDS.histograms(Sensitive(dict.fromkeys(BOUNDS.columns, odd))))
+    assert counted.sum(1).tolist() == [1, 1, 1]
+    listed = opened(CATEGORIES.counts(Sensitive(dict.fromkeys(CATEGORIES.columns, odd))))
+    assert listed == [{SECRET: 1, "5": 1}] * 3
+
+
 def test_the_ledger_is_the_same_for_neighbours() -> None:
     """What is written down holds no number of values or records."""
     ledgers = []
@@ -222,11 +230,10 @@ def test_plans_fit_their_budgets() -> None:
 def test_refusals_spend_nothing_and_say_nothing() -> None:
     gate = Gate.in_memory(Budget(epsilon=10.0, delta=1e-5), FastNoise(seed=0))
     bad: list[tuple[Any, Any]] = [
-        (BOUNDS, Sensitive({"n0": np.array([SECRET]), "n1": np.array([1.0]), "n2": np.array([1.0])})),
         (BOUNDS, Sensitive({"n0": np.array([777.0])})),
         (BOUNDS, Sensitive({"n0": np.ones((2, 2)), "n1": np.ones(2), "n2": np.ones(2)})),
         (BOUNDS, Sensitive({"n0": np.ones(2), "n1": np.ones(3), "n2": np.ones(2)})),
-        (CATEGORIES, Sensitive({name: np.array([777], dtype=object) for name in CATEGORIES.columns})),
+        (CATEGORIES, Sensitive({"t0": np.array([SECRET], dtype=object)})),
         (BOUNDS, {"n0": np.array([777.0])}),
     ]
     for mechanism, chunk in bad:

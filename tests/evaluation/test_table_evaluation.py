@@ -170,8 +170,8 @@ def test_a_constant_table_has_reasons_and_no_coverage(ceilings: Path) -> None:
 BROKEN: dict[str, Callable[[], pd.DataFrame]] = {
     "lack: age": lambda: TRAIN.drop(columns="age"),
     "does not have: extra": lambda: TRAIN.assign(extra=1),
-    "'ward' contains a value": lambda: TRAIN.assign(ward="z"),
-    "'age' has missing": lambda: TRAIN.assign(age=np.nan),
+    "has no place for, in ward": lambda: TRAIN.assign(ward="z"),
+    "has no place for, in age": lambda: TRAIN.assign(age=np.nan),
     "no record": lambda: TRAIN.iloc[:0],
 }
 

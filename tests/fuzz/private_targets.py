@@ -26,13 +26,14 @@ from PIL import Image
 
 from gpate.datasets import dataset
 from gpate.errors import GpateError, SchemaError
+from gpate.records import read_columns
 from gpate.records.content_hash import hash_rows
 from gpate.records.raw import RawRecords
 from gpate.records.source import open_source
 from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
-from gpate.schema.draft import column_types, draft, read_columns
+from gpate.schema.draft import column_types, draft
 from tests.fuzz.harness import Make, Target
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.records.reading import read

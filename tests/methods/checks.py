@@ -38,7 +38,7 @@ class System:
     Attributes:
         recipe: its name.
         settings: that make it small.
-        events: kinds of events in its ledger, beside the count of values outside their domain.
+        events: kinds of events in its ledger, beside the counts of repairs.
         kinds: of records.
         private: whether it guarantees anything.
         planned: whether its noise is planned so that the whole budget is spent.
@@ -99,8 +99,8 @@ def check_fit_sample_save_load_verify(system: System, kind: str, folder: Path) -
     made = system.fit(kind, folder / "run", Monitor(on_progress=steps.append), noise="exact")
     report = verify(folder / "run" / "release")
     assert report.passed, report
-    outside = {"DiscreteGaussian"} if kind == "table" and system.private else set()
-    assert set(made.privacy.events) == system.events | outside
+    repairs = {"DiscreteGaussian"} if system.private else set()
+    assert set(made.privacy.events) == system.events | repairs
     if not system.private:
         assert made.privacy.epsilon == made.privacy.spend == float("inf")
         assert made.privacy.not_for_release
@@ -181,7 +181,7 @@ def check_bad_input_is_named_and_leaves_no_folder(system: System, kind: str, fol
         assert not (folder / "run").exists(), changes
     pictures, _ = images()
     with pytest.raises(GpateError):
-        system.model().fit(pictures, np.full(len(pictures), 7), schema=IMAGES, out=folder / "run")
+        system.model().fit(pictures[:, :4], np.full(len(pictures), 0), schema=IMAGES, out=folder / "run")
     with pytest.raises(GpateError):
         system.model().fit(table().drop(columns="pay"), schema=TABLE, out=folder / "run")
     assert not (folder / "run").exists()
@@ -225,10 +225,25 @@ def check_a_stopped_run_ends_like_one_that_was_not(system: System, kind: str, fo
         assert verify(folder / name / "release").passed
 
 
+def check_no_records_and_one_class_are_enough_for_a_release(system: System, kind: str, folder: Path) -> None:
+    """What records contain, and whether there are any, does not decide whether there is a release."""
+    whole, labels = data(kind)
+    one_class = np.asarray(whole["ill"] == "no") if kind == "table" else labels == 0
+    for name, rows in (("none", np.zeros(len(whole), dtype=bool)), ("one", one_class)):
+        made = system.model().fit(
+            whole[rows],
+            None if labels is None else labels[rows],
+            schema=IMAGES if kind == "image" else TABLE,
+            out=folder / name,
+        )
+        made.sample(2)
+
+
 CHECKS: list[Check] = [
     check_fit_sample_save_load_verify,
     check_a_value_of_one_record_occurs_nowhere_in_the_release,
     check_other_records_cannot_resume_a_run,
     check_bad_input_is_named_and_leaves_no_folder,
     check_settings_are_read_back_and_quick_ones_can_be_run,
+    check_no_records_and_one_class_are_enough_for_a_release,
 ]

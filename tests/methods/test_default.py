@@ -168,3 +168,49 @@ def test_a_mixture_whose_numbers_make_no_sense_is_not_loaded(of_a_table: Synthes
         save_file({**good, name: spoil(good[name]).contiguous()}, path)
         with pytest.raises(ReleaseCorrupt):
             Release.load(path.parent, check=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_delta_above_a_tenth_of_one_over_the_records_is_warned_of_from_the_noisy_count(
+    kind: str, tmp_path: Path
+) -> None:
+    """80 records: a tenth of 1/N is 0.00125. Nothing is charged for it, and the count in the text is the released one."""
+    said: dict[float, list[str]] = {}
+    purposes = []
+    for delta in (2e-2, 1e-6):
+        said[delta] = []
+        records, labels, schema = DATA[kind]
+        made = Synthesizer(epsilon=8.0, delta=delta, seed=3, settings=SMALL[kind]).fit(
+            records, labels, schema=schema, out=tmp_path / str(delta), monitor=Monitor(on_warning=said[delta].append)
+        )
+        purposes.append(
+            [entry.purpose for entry in read_ledger(tmp_path / str(delta) / "release" / "ledger.jsonl").entries]
+        )
+        said[delta] = [text for text in said[delta] if "a tenth of 1/N" in text]
+        assert [note for note in made.release_.notes if "a tenth of 1/N" in note] == said[delta]
+    assert [len(texts) for texts in said.values()] == [1, 0]
+    assert "Fix: fit with delta at most" in said[2e-2][0]
+    assert "records in all" in said[2e-2][0]
+    assert purposes[0] == purposes[1]
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_images_that_are_left_out_are_counted_with_noise_and_warned_of(many: bool, tmp_path: Path) -> None:
+    pictures, labels = images(3000)
+    labels[: 1500 if many else 1] = 7  # no declared class
+    warnings: list[str] = []
+    made = Synthesizer(epsilon=8.0, seed=3, settings=SMALL["image"]).fit(
+        pictures, labels, schema=IMAGES, out=tmp_path / "run", monitor=Monitor(on_warning=warnings.append)
+    )
+    assert sum("were left out" in text for text in warnings) == many
+    entries = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").entries
+    assert [entry.purpose for entry in entries].count("tally") == 1
+    assert entries[0].event.sensitivity == 1.0  # type: ignore[attr-defined]
+    assert verify(made.release_.folder).passed
+
+
+def test_nothing_is_paid_for_repairs_where_nothing_can_be_repaired(tmp_path: Path) -> None:
+    schema = Schema.from_dict({"kind": "image", "height": 8, "width": 8})
+    Synthesizer(epsilon=2.0, settings=SMALL["image"]).fit(images()[0], schema=schema, out=tmp_path / "run")
+    entries = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").entries
+    assert "tally" not in [entry.purpose for entry in entries]

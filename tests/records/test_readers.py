@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpate.boundary import Ranks
-from gpate.errors import DataEmpty, DataUnreadable, OneClassOnly
+from gpate.errors import DataUnreadable
 from gpate.records.content_hash import hash_rows
+from gpate.records.encoding import encode
 from gpate.records.private_records import PrivateRecords
 from gpate.records.readers import CsvFile
 from gpate.records.readers.npz_file import Array
@@ -281,30 +282,34 @@ def test_arrays_beside_the_images_are_not_looked_at(tmp_path: Path) -> None:
     assert len(read(tmp_path / "a.npz", IMAGES).records) == 5
 
 
-def test_one_class_in_a_batch_is_no_fault_and_in_all_of_them_is(tmp_path: Path) -> None:
-    pictures, _ = images(40)
-    np.savez(tmp_path / "a.npz", images=pictures, labels=np.arange(40) // 20)
-    source = open_source(tmp_path / "a.npz", schema=IMAGES)
-    assert [set(batch.labels.tolist()) for batch in source.batches(size=20)] == [{0}, {1}]
-    np.savez(tmp_path / "a.npz", images=pictures, labels=np.zeros(40, dtype=int))
-    other = one_of(1, 2)
-    other.gather = lambda value: [value, [0, 0, None]]  # type: ignore[method-assign]
-    with pytest.raises(OneClassOnly):
-        PrivateRecords(open_source(tmp_path / "a.npz", schema=IMAGES), IMAGES, key=KEY, ranks=other).fingerprint()
-
-
-def test_text_in_a_later_batch_of_a_column_of_numbers_is_found(tmp_path: Path) -> None:
+def test_text_in_a_later_batch_of_a_column_of_numbers_concerns_its_own_record(tmp_path: Path) -> None:
     frame = table(30).astype({"age": object})
     frame.loc[25, "age"] = "old"
     frame.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(DataUnreadable, match="'age'"):
-        list(open_source(tmp_path / "a.csv", schema=TABLE).batches(size=10))
+    batches = list(open_source(tmp_path / "a.csv", schema=TABLE).batches(size=10))
+    assert [int(batch.faults.sum()) for batch in batches] == [0, 0, 1]
+    assert [encode(batch, TABLE).repairs.tolist() for batch in batches] == [[0] * 5, [0] * 5, [1, 0, 0, 0, 1]]
 
 
-def test_nothing_in_a_file_is_named(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", images=np.zeros((0, 8, 8), dtype=np.uint8), labels=np.zeros(0, dtype=int))
-    with pytest.raises(DataEmpty):
-        open_source(tmp_path / "a.npz", schema=IMAGES)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_without_records_is_one(kind: str, ranks: int, tmp_path: Path) -> None:
+    if kind in ("csv", "parquet"):
+        path, schema = tmp_path / f"a.{kind}", TABLE
+        table(5).iloc[:0].to_csv(path, index=False) if kind == "csv" else table(5).iloc[:0].to_parquet(path)
+    else:
+        path, schema = tmp_path / ("a" if kind == "folder" else "a.npz"), IMAGES
+        path.mkdir() if kind == "folder" else np.savez(
+            path, images=np.zeros((0, 8, 8), dtype=np.uint8), labels=np.zeros(0, dtype=int)
+        )
+    source = open_source(path, schema=schema)
+    assert len(read_whole(source).records) == 0
+    records = PrivateRecords(source, schema, key=KEY, ranks=one_of(0, ranks))
+    records.ranks.gather = records.ranks.agree = lambda value, *_: [value]  # type: ignore[method-assign,assignment]
+    records.fingerprint()
+    assert records.class_counts().__class__.__name__ == "Sensitive"
+    assert list(records.map(lambda features, labels: features)) == []
+    assert len(records._of_teachers(3, slice(0, 3)).labels) == 0
 
 
 def test_a_csv_file_read_whole_and_in_batches_is_the_same_frame(tmp_path: Path) -> None:

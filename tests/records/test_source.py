@@ -27,11 +27,11 @@ from gpate.errors import (
     DataUnreadable,
     ImageSizesDiffer,
     InvalidValue,
-    OneClassOnly,
     SchemaError,
     SensitiveAccess,
 )
 from gpate.records.content_hash import hash_rows
+from gpate.records.encoding import encode, usable
 from gpate.records.raw import RawRecords
 from gpate.safe_parsing import Limits
 from gpate.schema import Boolean, Categorical, ImageSchema, Integer, Schema, TableSchema
@@ -137,30 +137,67 @@ def test_row_ids_leave_the_frame_and_are_what_is_hashed(tmp_path):
     ("text", "error", "says"),
     [
         (b"", DataEmpty, "empty"),
-        (b"age,job,grade,married\n", DataEmpty, "no record"),
-        (f"age,job,grade,married\n1,{SECRET}\xe9,1,1\n".encode("latin-1"), DataUnreadable, "UTF-8"),
-        (f"age,job,grade,married\n{SECRET},cook,1,1\n".encode(), DataUnreadable, "'age'"),
-        (f"age,job,grade,married\n1,cook,{SECRET},1\n".encode(), DataUnreadable, "'grade'"),
-        (f"age,job,grade,married\n1,cook,1,{SECRET}\n".encode(), DataUnreadable, "true or false"),
-        (b"age,job,grade,married\n1,cook,1,7\n", DataUnreadable, "true or false"),
-        (f"age,job,grade,married\n1,cook,1,1\n1,cook,1,1,{SECRET}\n".encode(), DataUnreadable, "same number"),
-        (f'age,job,grade,married\n1,"{SECRET},1,1\n'.encode(), DataUnreadable, "Fix"),
+        (b"\n", DataUnreadable, "first line"),
         (f"age,grade,married,{SECRET}\n1,1,1,1\n".encode(), ColumnMissing, r"'job' \(target\)"),
         (f"1,{SECRET},1,1\n".encode(), ColumnMissing, "first line"),
-        (f"age,job,grade,married\n1,cook,1,1,{SECRET}\n2,007,1,1,{SECRET}\n".encode(), DataUnreadable, "same number"),
-        (b"age,job,grade,married\n1,cook,1,1\n2,cook,1,1\n", OneClassOnly, "same label"),
     ],
 )
-def test_bad_csv(tmp_path, text, error, says):
+def test_csv_files_of_another_structure(tmp_path, text, error, says):
     path = tmp_path / "people.csv"
     path.write_bytes(text)
     assert re.search(says, refused(error, path, PEOPLE))
 
 
-def test_messages_hold_no_row_number(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "repaired", "dropped"),
+    [
+        (b"1,cook,1,1", [0, 0, 0, 0], 0),
+        (f"1,{SECRET}\xe9,1,1".encode("latin-1"), [0, 1, 0, 0], 1),  # no UTF-8
+        (f"{SECRET},cook,1,1".encode(), [1, 0, 0, 0], 0),  # missing
+        (b"1,cook,x,1", [0, 0, 1, 0], 1),
+        (b"1,cook,,1", [0, 0, 1, 0], 1),
+        (b"1,cook,1,x", [0, 0, 0, 1], 0),
+        (b"1,cook,1,7", [0, 0, 0, 1], 0),
+        (b"1,cook,1,1,more", [0, 0, 0, 0], 1),
+        (b"1,cook,1", [0, 0, 0, 0], 0),  # the last field is empty
+        (b"1", [0, 1, 1, 0], 1),
+        (f'1,"{SECRET},1,1'.encode(), [0, 0, 0, 0], 1),  # a quote left open
+        (b'1,"cook" ,1,1', [0, 0, 0, 0], 1),
+        (b'1,co"ok,1,1', [0, 1, 0, 0], 1),
+        (b'1,"cook",1,1', [0, 0, 0, 0], 0),
+        (b'"1","cook","1","1"', [0, 0, 0, 0], 0),
+        (b"999,cook,1,1", [1, 0, 0, 0], 0),
+        (b"1e999,cook,1,1", [1, 0, 0, 0], 0),
+        (b"1.5,cook,1,1", [1, 0, 0, 0], 0),
+        (b"1,cook,1,1\x00", [0, 0, 0, 1], 0),
+        (b"\xff\xfe,\xff,\xff,\xff", [1, 1, 1, 1], 1),
+        (b"1,cook,1," + b"1" * 3_000, [0, 0, 0, 0], 1),  # longer than the limits
+        (b"   ", None, 0),
+    ],
+)
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_line_of_a_csv_file_is_a_record_by_itself(tmp_path, line, repaired, dropped, place):
     path = tmp_path / "people.csv"
-    path.write_text("age,job,grade,married\n" + "1,cook,1,1\n" * 4242 + "1,cook,1,1,extra\n")
-    assert "424" not in refused(DataUnreadable, path, PEOPLE).replace(str(path), "")
+    others = [b"30,cook,1,1", b'40,"None",2,0', b"50,007,1,"]
+    lines = [line, *others] if place == "first" else [*others, line]
+    path.write_bytes(b"age,job,grade,married\n" + b"\n".join(lines))
+    found = read(path, PEOPLE, limits=Limits(line_bytes=2_000))
+    encoded = encode(found, PEOPLE)
+    assert encoded.repairs.tolist() == [*(repaired or [0] * 4), dropped]
+    kept = [age for age in usable(found, PEOPLE).records["age"].tolist() if age in (30, 40, 50)]
+    assert kept == [30, 40, 50], "no other record is concerned"
+    assert len(encoded.labels) == 3 + (repaired is not None) - dropped
+
+
+def test_fields_in_quotes_hold_line_ends_up_to_a_hundred_of_them(tmp_path):
+    path = tmp_path / "people.csv"
+    schema = TableSchema(
+        columns=(Categorical(name="note", categories=("a\nb", "rest"), other="rest"), PEOPLE.columns[0])
+    )
+    path.write_bytes(b'note,age\n"a\nb",1\n"c, ""d""\r\n\n",2\nrest,3\n"' + b"x\n" * 101 + b'",4\nrest,5\n')
+    found = usable(read(path, schema), schema).records
+    assert found["note"].tolist()[:3] == ["a\nb", 'c, "d"\r\n\n', "rest"]
+    assert found["age"].dropna().tolist() == [1, 2, 3, 5]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really", SECRET.encode() * 50])
@@ -173,12 +210,11 @@ def test_bad_parquet(tmp_path, content):
 def test_bad_columns_in_parquet_and_frames(tmp_path):
     frame = pd.DataFrame({"age": ["1", SECRET], "job": ["cook", "007"], "grade": [1, 2], "married": [1, 0]})
     frame.to_parquet(tmp_path / "people.parquet")
-    assert "'age'" in refused(DataUnreadable, tmp_path / "people.parquet", PEOPLE)
-    assert "'age'" in refused(DataUnreadable, frame, PEOPLE)
+    for source in (tmp_path / "people.parquet", frame):
+        assert encode(read(source, PEOPLE), PEOPLE).repairs.tolist() == [1, 0, 0, 0, 0]
     assert "'married'" in refused(ColumnMissing, frame.drop(columns="married"), PEOPLE)
     assert "row id" in refused(ColumnMissing, frame, replace(PEOPLE, row_id="person"))
-    refused(DataEmpty, frame.iloc[:0], PEOPLE)
-    refused(OneClassOnly, frame.iloc[[0, 0]].assign(age=1), PEOPLE)
+    assert len(read(frame.iloc[:0], PEOPLE).records) == 0
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
@@ -211,20 +247,26 @@ def test_npz_with_names_of_classes_ids_and_without_labels(tmp_path):
         ({"x": np.zeros((2, 4, 6), np.uint8)}, ColumnMissing, "y_train"),
         ({"x": np.zeros((2, 4, 6)), "y": [0, 1]}, DataUnreadable, "uint8"),
         ({"x": np.zeros((2, 24), np.uint8), "y": [0, 1]}, DataUnreadable, "uint8"),
-        ({"x": np.zeros((0, 4, 6), np.uint8), "y": []}, DataEmpty, "no record"),
         ({"x": np.zeros((2, 5, 6), np.uint8), "y": [0, 1]}, ImageSizesDiffer, "4 x 6"),
         ({"x": np.zeros((2, 4, 6, 3), np.uint8), "y": [0, 1]}, ImageSizesDiffer, "1 channel"),
         ({"x": np.zeros((2, 4, 6), np.uint8), "y": [0, 1, 1]}, DataUnreadable, "more or fewer"),
-        ({"x": np.zeros((2, 4, 6), np.uint8), "y": [0, 9]}, DataUnreadable, "declared classes"),
-        ({"x": np.zeros((2, 4, 6), np.uint8), "y": ["cat", SECRET]}, DataUnreadable, "declared classes"),
-        ({"x": np.zeros((2, 4, 6), np.uint8), "y": [[0, 1], [1, 0]]}, DataUnreadable, "declared classes"),
-        ({"x": np.zeros((2, 4, 6), np.uint8), "y": [1, 1]}, OneClassOnly, "same label"),
+        ({"x": np.zeros((2, 4, 6), np.uint8), "y": [[0, 1], [1, 0]]}, DataUnreadable, "one label"),
         ({"x": np.array([SECRET, None], dtype=object), "y": [1, 1]}, DataUnreadable, "plain arrays"),
     ],
 )
 def test_bad_npz(tmp_path, arrays, error, says):
     np.savez(tmp_path / "pets.npz", **arrays)
     assert says in refused(error, tmp_path / "pets.npz", PETS)
+
+
+@pytest.mark.parametrize("labels", [[0, 9], ["cat", SECRET], [0.0, np.nan], [0, -1], [0.0, 0.5]])
+def test_an_image_whose_label_is_not_declared_is_left_out(tmp_path, labels):
+    np.savez(tmp_path / "pets.npz", x=np.arange(48, dtype=np.uint8).reshape(2, 4, 6), y=labels)
+    found = read(tmp_path / "pets.npz", PETS)
+    encoded = encode(found, PETS)
+    assert encoded.repairs.tolist() == [1]
+    assert encoded.labels.tolist() == [0]
+    np.testing.assert_array_equal(usable(found, PETS).records, np.arange(24).reshape(1, 4, 6))
 
 
 def test_npz_that_is_none_or_lies_about_its_size(tmp_path):
@@ -248,9 +290,10 @@ def test_arrays_in_memory():
     assert private.records.shape == (2, 4, 6)
     assert private.labels.tolist() == [1, 0]
     assert read(images, UNNAMED).labels is None
-    assert "class number" in refused(DataUnreadable, images, UNNAMED, labels=[0, -1])
+    assert read(images, UNNAMED, labels=[0, -1]).labels is None
+    assert encode(read(images, PETS, labels=["dog", [1, 2]]), PETS).labels.tolist() == [1]
+    refused(DataUnreadable, images, PETS)
     assert "more or fewer" in refused(DataUnreadable, images, PETS, labels=[0, 1, 1])
-    refused(OneClassOnly, images, PETS, labels=[1, 1])
     with pytest.raises(InvalidValue, match="array of images only"):
         read("digits", PETS, labels=[1])
 
@@ -280,50 +323,54 @@ def test_colour_and_grey_pictures_become_what_is_declared(pets):
     assert read(pets, COLOUR).records.shape == (3, 4, 6, 3)
 
 
-def test_bad_folders(pets, tmp_path_factory):
-    refused(DataEmpty, tmp_path_factory.mktemp("none"), PETS)
-    assert "outside" in refused(ColumnMissing, pets / "cat", PETS)
+def left_out(pets, schema=PETS, **options) -> int:
+    """How many images of a folder are left out, and that the others are as they were."""
+    found = read(pets, schema, **options)
+    kept = usable(found, schema)
+    assert [shade for shade in kept.records[:, 0, 0].tolist() if shade in (10, 20, 30)] == [10, 20, 30]
+    assert encode(found, schema).repairs.tolist() == [len(found.records) - len(kept.records)]
+    return len(found.records) - len(kept.records)
+
+
+def test_folders_of_another_structure(pets, tmp_path_factory):
+    assert len(read(tmp_path_factory.mktemp("none"), PETS).records) == 0
     assert "labels.csv" in refused(ColumnMissing, pets, WITH_ID)
     refused(DataTooLarge, pets, PETS, limits=Limits(total_bytes=50))
-    assert "4 x 7" in refused(ImageSizesDiffer, pets, replace(PETS, width=7))
+    for rows in (f"file,kind\n{SECRET}.png,cat\n", f"name,label\n{SECRET}.png,cat\n"):
+        (pets / "labels.csv").write_text(rows)
+        refused(ColumnMissing, pets, PETS)
+    (pets / "labels.csv").write_text("")
+    refused(DataUnreadable, pets, PETS)
+
+
+def test_images_without_a_declared_label_are_left_out(pets):
+    assert left_out(pets) == 0
     (pets / SECRET).mkdir()
     (pets / SECRET / "d.png").write_bytes(picture(1))
-    assert "cat" in refused(DataUnreadable, pets, PETS)
-
-
-def test_one_class_only_in_a_folder(pets):
-    (pets / "dog" / "c.png").unlink()
-    refused(OneClassOnly, pets, PETS)
+    (pets / "e.png").write_bytes(picture(1))
+    assert left_out(pets) == 2
+    assert left_out(pets, UNNAMED) == 0
 
 
 @pytest.mark.parametrize(
-    ("rows", "error"),
-    [
-        (f"file,kind\n{SECRET}.png,cat\n", ColumnMissing),
-        (f"name,label\n{SECRET}.png,cat\n", ColumnMissing),
-        (f"file,label\n{SECRET}.png,cat\n", DataNotFound),
-        ("file,label\n../outside.png,cat\n", DataNotFound),
-        (f"file,label\ncat/a.png,{SECRET}\n", DataUnreadable),
-        ("file,label\n", DataEmpty),
-        ("", DataEmpty),
-    ],
+    "line", [f"{SECRET}.png,cat", "../outside.png,cat", f"cat/a.png,{SECRET}", "cat/a.png", '"cat/', ",", "a,b,c"]
 )
-def test_bad_labels(pets, rows, error):
+def test_lines_of_labels_are_records(pets, line):
     (pets.parent / "outside.png").write_bytes(picture())
-    (pets / "labels.csv").write_text(rows)
-    refused(error, pets, PETS)
+    (pets / "labels.csv").write_text(f"file,label\n{line}\ncat/a.png,cat\ncat/b.PNG,cat\ndog/c.png,dog\n")
+    assert left_out(pets) == 1
 
 
-def test_corrupt_images(pets):
+def test_images_that_cannot_be_decoded_or_have_another_size_are_left_out(pets):
     bad = pets / "cat" / f"{SECRET}.png"
     whole = picture(5, size=(60, 40))
     for content in (b"", b"not an image", whole[: len(whole) // 2], whole.replace(b"IDAT", b"IDAX")):
         bad.write_bytes(content)
-        assert "corrupt" in refused(DataUnreadable, pets, PETS)
+        assert left_out(pets) == 1
     Image.new("I;16", (6, 4)).save(bad)
-    assert "8 bits" in refused(DataUnreadable, pets, PETS)
+    assert left_out(pets) == 1
     bad.write_bytes(picture(5, size=(5, 4)))
-    refused(ImageSizesDiffer, pets, PETS)
+    assert left_out(pets) == 1
 
 
 @pytest.mark.parametrize("side", [5_000, 11_000, 60_000])
@@ -337,7 +384,7 @@ def test_an_image_that_unpacks_to_gigabytes_is_not_unpacked(pets, side):
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
     )
     (pets / "cat" / "bomb.png").write_bytes(bomb)
-    refused(DataTooLarge, pets, PETS)
+    assert left_out(pets) == 1
 
 
 # -- names, and what does not show ---------------------------------------------------------------------------------------

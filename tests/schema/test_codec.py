@@ -27,6 +27,7 @@ from gpate.schema import (
     TableSchema,
 )
 from gpate.schema.codec import Block, ImageCodec, TableCodec
+from gpate.schema.column_values import read
 
 EPOCH = datetime(1970, 1, 1)
 
@@ -127,7 +128,7 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, pd.DataFrame, pd.DataFrame]:
 def test_a_frame_comes_back_clipped_to_its_domain(case: tuple[TableSchema, pd.DataFrame, pd.DataFrame]) -> None:
     schema, frame, wanted = case
     codec = TableCodec(schema)
-    encoded = codec.encode(frame.sample(frac=1.0, axis="columns", random_state=0), whole=False)
+    encoded = codec.encode(frame.sample(frac=1.0, axis="columns", random_state=0))
     assert encoded.features.dtype == torch.float32
     assert encoded.features.shape == (len(frame), codec.width)
     assert bool(((encoded.features >= 0) & (encoded.features <= 1)).all())
@@ -145,9 +146,9 @@ def test_a_frame_comes_back_clipped_to_its_domain(case: tuple[TableSchema, pd.Da
             )
         else:
             pd.testing.assert_series_equal(got, want, check_names=False, check_index=False)
-    again = codec.encode(back, whole=False)
+    again = codec.encode(back)
     torch.testing.assert_close(again.features, encoded.features, atol=1e-5, rtol=0)
-    assert int(again.out_of_domain.sum()) == 0
+    assert not again.repaired.any()
 
 
 @settings(max_examples=30, deadline=None)
@@ -155,10 +156,11 @@ def test_a_frame_comes_back_clipped_to_its_domain(case: tuple[TableSchema, pd.Da
 def test_chunks_are_the_whole(case: tuple[TableSchema, pd.DataFrame, pd.DataFrame], cut: int) -> None:
     schema, frame, _ = case
     codec = TableCodec(schema)
-    whole = codec.encode(frame, whole=False)
-    parts = [codec.encode(part, whole=False) for part in (frame[:cut], frame[cut:])]
+    whole = codec.encode(frame)
+    parts = [codec.encode(part) for part in (frame[:cut], frame[cut:])]
     torch.testing.assert_close(torch.cat([part.features for part in parts]), whole.features)
-    torch.testing.assert_close(sum(part.out_of_domain for part in parts), whole.out_of_domain)
+    assert torch.cat([part.repaired for part in parts]).equal(whole.repaired)
+    assert torch.cat([part.dropped for part in parts]).equal(whole.dropped)
     decoded = [codec.decode(part.features, part.labels) for part in parts]
     assert all(str(table[name].dtype) == str(decoded[0][name].dtype) for table in decoded for name in schema.names)
 
@@ -195,7 +197,7 @@ def test_layout() -> None:
     assert back["ok"].tolist() == [True, False]
 
 
-def test_out_of_domain_is_counted_by_column_and_not_shown() -> None:
+def test_repairs_are_marked_by_column_and_not_shown() -> None:
     codec = codec_of(
         a={"type": "integer", "bounds": [0, 10]},
         b={"type": "numeric", "bounds": [0, 1]},
@@ -213,7 +215,8 @@ def test_out_of_domain_is_counted_by_column_and_not_shown() -> None:
         }
     )
     encoded = codec.encode(frame)
-    assert encoded.out_of_domain.tolist() == [3, 1, 1, 2, 0]
+    assert encoded.repaired.sum(0).tolist() == [3, 1, 1, 2, 0]
+    assert not encoded.dropped.any()
     assert repr(encoded) == str(encoded) == f"{encoded}" == "Encoded(<withheld>)"
 
 
@@ -289,58 +292,96 @@ def test_the_many_ways_in_which_data_come(column: dict, values: Any) -> None:
     encoded = codec.encode(pd.DataFrame({"x": values}))
     back = codec.decode(encoded.features)["x"]
     assert back.isna().tolist() == [False, True]
-    assert int(encoded.out_of_domain.sum()) == 0
+    assert not encoded.repaired.any()
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 SECRET = "Sekret"
 NUMBER = {"type": "numeric", "bounds": [0, 1]}
+DATES = {"type": "datetime", "bounds": ["2000-01-01", "2001-01-01"]}
+LISTED = {"type": "categorical", "categories": ["a", "b"]}
+
+MISSING, DROPPED = "missing", "dropped"
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "words"),
+    ("column", "value", "becomes"),
     [
-        (NUMBER, [SECRET, "b"], "declared numeric"),
-        (NUMBER, [True, False], "declared numeric"),
-        (NUMBER, [1j, 2j], "declared numeric"),
-        (NUMBER, pd.Series([0.5, SECRET], dtype=object), "declared numeric"),
-        (NUMBER, pd.to_datetime(["2020-01-01", "2020-01-02"]), "declared numeric"),
-        (NUMBER, pd.Series([10**400, 1], dtype=object), "declared numeric"),
-        (NUMBER, [0.5, None], "does not allow"),
-        (NUMBER, [None, None], "does not allow"),
-        ({**NUMBER, "missing": True}, [np.nan, np.nan], "has no values"),
-        ({"type": "categorical", "categories": ["a"]}, ["a", SECRET], "not among its categories"),
-        ({"type": "categorical", "categories": ["a"]}, [1, 2], "declared categorical"),
-        ({"type": "categorical", "categories": ["a"]}, pd.Series(["a", 5], dtype=object), "declared categorical"),
-        ({"type": "categorical", "categories": [1]}, ["1", SECRET], "declared categorical"),
-        ({"type": "categorical", "categories": [1]}, [1, 777], "not among its categories"),
-        ({"type": "boolean"}, [SECRET, "no"], "declared boolean"),
-        ({"type": "boolean"}, [1, 777], "declared boolean"),
-        ({"type": "datetime", "bounds": ["2000-01-01", "2001-01-01"]}, ["2000-05-05", SECRET], "declared datetime"),
-        ({"type": "datetime", "bounds": ["2000-01-01", "2001-01-01"]}, [777, 778], "declared datetime"),
-        (
-            {"type": "datetime", "bounds": ["2000-01-01", "2001-01-01"]},
-            ["2000-05-05T00:00:00Z", "2000-06-05T00:00:00Z"],
-            "time zone",
-        ),
-        (
-            {"type": "datetime", "bounds": ["2000-01-01", "2001-01-01"]},
-            ["2000-05-05T00:00:00Z", "2000-06-05T00:00:00"],
-            "time zone",
-        ),
+        (NUMBER, 0.25, 0.25),
+        (NUMBER, "0.25", 0.25),
+        (NUMBER, 7, 1.0),
+        (NUMBER, -np.inf, 0.0),
+        (NUMBER, 10**400, 1.0),
+        (NUMBER, SECRET, DROPPED),
+        (NUMBER, None, DROPPED),
+        (NUMBER, 1j, DROPPED),
+        (NUMBER, [0.5], DROPPED),
+        (NUMBER, pd.Timestamp("2020-01-01"), DROPPED),
+        ({**NUMBER, "missing": True}, SECRET, MISSING),
+        ({**NUMBER, "missing": True}, 7, 1.0),
+        ({**NUMBER, "missing": True, "invalid": "missing"}, 7, MISSING),
+        ({**NUMBER, "invalid": "drop"}, 7, DROPPED),
+        ({**NUMBER, "missing": True, "invalid": "drop"}, None, MISSING),
+        ({"type": "integer", "bounds": [0, 10]}, 2.4, 0.2),
+        ({"type": "integer", "bounds": [0, 10], "invalid": "drop"}, 2.4, DROPPED),
+        (LISTED, SECRET, DROPPED),
+        (LISTED, None, DROPPED),
+        (LISTED, 5, DROPPED),
+        ({**LISTED, "other": "b"}, SECRET, 1.0),
+        ({**LISTED, "other": "b"}, None, 1.0),
+        ({**LISTED, "other": "b", "missing": True}, None, MISSING),
+        ({**LISTED, "other": "b", "missing": True, "invalid": "missing"}, SECRET, MISSING),
+        ({**LISTED, "other": "b", "invalid": "drop"}, SECRET, DROPPED),
+        ({**LISTED, "missing": True}, {"a": 1}, MISSING),
+        ({"type": "categorical", "categories": [1, 2]}, "2", 1.0),
+        ({"type": "categorical", "categories": [1, 2]}, 777, DROPPED),
+        ({"type": "categorical", "categories": ["1", "2"]}, 2.0, 1.0),
+        ({"type": "boolean"}, "TRUE", 1.0),
+        ({"type": "boolean"}, 7, DROPPED),
+        ({"type": "boolean", "missing": True}, SECRET, MISSING),
+        (DATES, "2000-01-01", 0.0),
+        (DATES, "1815-12-10", 0.0),
+        (DATES, "2001-01-01T01:00:00+01:00", 1.0),
+        (DATES, SECRET, DROPPED),
+        (DATES, "now", DROPPED),
+        (DATES, 777, DROPPED),
+        ({**DATES, "missing": True}, "2000-13-45", MISSING),
     ],
 )
-def test_data_that_do_not_fit_are_refused_by_column_and_never_quoted(column: dict, values: Any, words: str) -> None:
-    with pytest.raises(SchemaError, match=words) as caught:
-        codec_of(x=column).encode(pd.DataFrame({"x": values}))
-    assert "'x'" in str(caught.value)
-    problem: BaseException | None = caught.value
-    assert problem is not None
-    for secret in (SECRET, "777", "2000-0", "10000000"):
-        assert secret not in str(problem)
-    assert problem.__cause__ is None
-    assert problem.__context__ is None or problem.__suppress_context__
+def test_the_rule_for_a_value_that_the_column_cannot_hold(column: dict, value: Any, becomes: Any) -> None:
+    """Alone, and among others that change the type of the column."""
+    schema = codec_of(x=column).schema
+    for others in ([], [None], ["a", None, 3], [{"b": 1}, 0.5]):
+        series = pd.Series([*others, value], dtype=object) if others else pd.Series([value])
+        found = read(schema.columns[0], series)
+        got = DROPPED if found.dropped[-1] else MISSING if found.missing[-1] else found.numbers[-1]
+        assert got == pytest.approx(becomes) if isinstance(becomes, float) else got == becomes
+    fits = {0.25: [0.25, "0.25"], 1.0: ["TRUE", "2", 2.0], 0.0: ["2000-01-01"], MISSING: [None]}.get(becomes, [])
+    inside = any(value is known or value == known for known in fits) or value == "2001-01-01T01:00:00+01:00"
+    assert bool(found.repaired[-1]) == (not inside)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**NUMBER, "invalid": "other"},
+        {**NUMBER, "invalid": "missing"},
+        {**LISTED, "invalid": "other"},
+        {**LISTED, "invalid": "clamp"},
+        {"type": "boolean", "invalid": "guess"},
+        {"type": "boolean", "invalid": ["drop"]},
+    ],
+)
+def test_rules_that_are_not_possible_are_refused(entry: dict) -> None:
+    with pytest.raises(GpateError, match=r"invalid of column 'x' must be one of .*drop"):
+        codec_of(x=entry)
+
+
+def test_rules_are_written_and_read_back_and_left_out_if_they_are_the_default() -> None:
+    text = codec_of(x={**NUMBER, "invalid": "drop"}, y=NUMBER).schema.to_text()
+    assert text.count("invalid") == 1
+    assert Schema.from_text(text).columns[0].rule == "drop"
 
 
 def test_columns_that_do_not_match() -> None:

@@ -201,7 +201,7 @@ class RecipeGame:
             places = {str(name): number for number, name in enumerate(schema.classes)}
             labels = None if names is None else torch.tensor([places[str(name)] for name in names])
         else:
-            encoded = TableCodec(schema).encode(made, whole=False)
+            encoded = TableCodec(schema).encode(made)
             features, labels = encoded.features, encoded.labels
         if labels is None:
             labels = torch.zeros(self.samples, dtype=torch.int64)

@@ -9,6 +9,7 @@ from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors, unit_bound
+from gpate.boundary.type_vote import NoisyTypes
 from gpate.boundary.values import Released, Sensitive
 from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
 
@@ -34,6 +35,7 @@ __all__ = [
     "NoisyMajority",
     "NoisySum",
     "NoisyTally",
+    "NoisyTypes",
     "OneOfMany",
     "PlainMean",
     "PublishedEpsilon",

@@ -26,17 +26,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from gpate.accounting import Budget, DiscreteGaussian, Event, Gaussian, StableHistogram, calibrate, grid_for
+from gpate.accounting import Budget, DiscreteGaussian, Event, Gaussian, StableHistogram, Tally, calibrate, grid_for
 from gpate.boundary.gate import Gate
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_positive, require_probability
+from gpate.schema.cell_values import numbers as numbers_of
+from gpate.schema.cell_values import texts as texts_of
 
 Columns = Mapping[str, NDArray[Any]]
 """A chunk of records: for each column one value per record, NaN or None where it is missing."""
@@ -67,7 +70,7 @@ class NoisyBounds:
     false_alarm: float = 0.01
 
     def __post_init__(self) -> None:
-        _require_columns(self.columns)
+        require_columns(self.columns)
         require_positive("sigma", self.sigma)
         require_probability("false_alarm", self.false_alarm)
 
@@ -83,12 +86,9 @@ class NoisyBounds:
     def histograms(self, chunks: Chunks) -> Sensitive[NDArray[np.int64]]:
         """The exact counts [columns, bins]. Those of shards may be added to each other."""
         total = np.zeros((len(self.columns), BINS), dtype=np.int64)
-        for chunk in _each(chunks):
-            for i, values in enumerate(_checked(opened(chunk), self.columns)):
-                try:
-                    numbers = values.astype(np.float64)
-                except (TypeError, ValueError):
-                    raise InvalidValue(f"column {self.columns[i]!r}", "something else", "numbers") from None
+        for chunk in each_chunk(chunks):
+            for i, values in enumerate(named_columns(opened(chunk), self.columns)):
+                numbers, _ = numbers_of(pd.Series(values, dtype=values.dtype))  # what is no number is in no bin
                 total[i] += np.bincount(_bin_of(numbers[~np.isnan(numbers)]), minlength=BINS)
         return Sensitive(total)
 
@@ -142,7 +142,7 @@ class NoisyCategories:
     threshold: float
 
     def __post_init__(self) -> None:
-        _require_columns(self.columns)
+        require_columns(self.columns)
         _ = StableHistogram(sigma=self.sigma, threshold=self.threshold)  # its own checks
 
     def event(self, gate: Gate) -> StableHistogram:
@@ -154,12 +154,10 @@ class NoisyCategories:
     def counts(self, chunks: Chunks) -> Sensitive[list[Counter[str]]]:
         """How often each value occurs, by column."""
         total: list[Counter[str]] = [Counter() for _ in self.columns]
-        for chunk in _each(chunks):
-            for name, count, values in zip(self.columns, total, _checked(opened(chunk), self.columns), strict=True):
-                listed = values.tolist()
-                count.update(value for value in listed if isinstance(value, str))
-                if not all(isinstance(value, str) or value is None or value != value for value in listed):
-                    raise InvalidValue(f"column {name!r}", "something else", "texts, and None where they are missing")
+        for chunk in each_chunk(chunks):
+            for count, values in zip(total, named_columns(opened(chunk), self.columns), strict=True):
+                found, _ = texts_of(pd.Series(values, dtype=object))  # what has no text is in no category
+                count.update(value for value in found if value is not None)
         return Sensitive(total)
 
     def __call__(self, chunks: Chunks, gate: Gate) -> Released[dict[str, tuple[str, ...]]]:
@@ -178,7 +176,12 @@ class NoisyCategories:
 
 
 def plan_domain(
-    *, numbers: Sequence[str], texts: Sequence[str], budget: Budget, exact: bool = True
+    *,
+    numbers: Sequence[str],
+    texts: Sequence[str],
+    budget: Budget,
+    exact: bool = True,
+    after: Tally | None = None,
 ) -> tuple[NoisyBounds | None, NoisyCategories | None]:
     """The two mechanisms with the least noise, the same on every count, that together fit a budget.
 
@@ -189,6 +192,7 @@ def plan_domain(
         texts: columns whose categories are wanted.
         budget: what may be spent on both.
         exact: whether the gate's noise is exact.
+        after: what was spent before to find out which columns are which; half of delta then stays unused if none is text.
 
     Returns:
         The mechanisms; None for one that has no columns.
@@ -201,7 +205,9 @@ def plan_domain(
         above = -float(ndtri(budget.delta / (2 * len(texts))))
         plan.append(StableHistogram(sigma=1.0, threshold=1.0 + above, columns=len(texts), grid=grid))
     bounds, categories = None, None
-    for event in calibrate(plan, budget):
+    if after and not texts:
+        budget = replace(budget, delta=budget.delta / 2)
+    for event in calibrate(plan, budget, after=after or {}):
         if isinstance(event, StableHistogram):
             categories = NoisyCategories(columns=tuple(texts), sigma=event.sigma, threshold=event.threshold)
         elif isinstance(event, Gaussian):
@@ -214,16 +220,18 @@ def _bounds_event(columns: int, sigma: float, grid: float | None) -> Gaussian:
     return kind(sigma=sigma, sensitivity=math.sqrt(columns), dimension=columns * BINS, grid=grid)
 
 
-def _require_columns(names: tuple[str, ...]) -> None:
+def require_columns(names: tuple[str, ...]) -> None:
+    """Raises unless there are names, each once."""
     if not names or len(set(names)) != len(names):
         raise InvalidValue("columns", names, "at least one name, each once")
 
 
-def _each(chunks: Chunks) -> Iterable[Sensitive[Columns]]:
+def each_chunk(chunks: Chunks) -> Iterable[Sensitive[Columns]]:
+    """One chunk after the other."""
     return [chunks] if isinstance(chunks, Sensitive) else chunks
 
 
-def _checked(chunk: Columns, names: tuple[str, ...]) -> list[NDArray[Any]]:
+def named_columns(chunk: Columns, names: tuple[str, ...]) -> list[NDArray[Any]]:
     """The named columns, if they have one value per record: more would break the sensitivity."""
     absent = [name for name in names if name not in chunk]
     if absent:

@@ -28,7 +28,7 @@ from torch import Tensor
 from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace, grid_for
 from gpate.boundary.gate import Gate
 from gpate.boundary.values import Released, Sensitive, opened
-from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_positive
 
 _MARGIN = 1e-9
 """Relative safety when scaling a vector down in floating point, far above rounding and far below the noise."""
@@ -221,7 +221,7 @@ def unit_bound(records: int) -> float:
 
 def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float, owners: Tensor | None = None) -> Tensor:
     """Vectors scaled down to the bound where they are longer, and cut towards zero to whole units: float64, in which they are
-    exact.
+    exact. One that holds NaN or infinity becomes zero: an error would tell that there is such a record.
 
     Args:
         vectors: [records, dimension]; they stay as they are.
@@ -231,10 +231,8 @@ def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float, owners: Tens
     """
     steps = vectors.to(torch.float64, copy=True)  # and changed in place: a DP-SGD step's gradients are gigabytes
     norms = _norms(steps, owners)
-    if not torch.isfinite(norms).all():
-        raise NonFiniteInput(
-            "A record's vector holds NaN or infinity; nothing was spent. Fix: check the feature map and the schema's bounds."
-        )
+    if not torch.isfinite(norms).all():  # one vector's own business: it adds nothing, and the others are not concerned
+        steps, norms = (part.where(torch.isfinite(norms), 0.0) for part in (steps, norms))
     steps.mul_(((1 - _MARGIN) * l2_bound / norms).clamp(max=1.0).nan_to_num(nan=1.0) / unit).trunc_()
     assert bool((_norms(steps, owners) * unit <= l2_bound).all())
     return steps

@@ -27,7 +27,7 @@ from gpate.accounting import GNMax, NoisyMaxThreshold, NonPrivate, Receipt
 from gpate.boundary.data_dependent import DataDependentSpend
 from gpate.boundary.gate import Gate
 from gpate.boundary.values import Released, Sensitive, opened
-from gpate.errors import InvalidValue, NonFiniteInput, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_positive
 
 Winners = NDArray[np.int64]
 ABSTAIN = -1
@@ -218,10 +218,7 @@ class DPGradAgg:
         per_sample = gradient.transpose(0, 1)
         u = per_sample if projection is None else torch.bmm(per_sample, projection.to(gradient.dtype))
         if not torch.isfinite(torch.stack(torch.aminmax(u))).all():  # NaN and infinity both show in the extremes
-            raise NonFiniteInput(
-                "A teacher's gradient holds NaN or infinity; nothing was spent. "
-                "Fix: lower the teachers' learning rate, or clip their gradients."
-            )
+            u = torch.nan_to_num(u, nan=0.0)  # the teacher votes all the same: an error would tell of its records
         samples, _, coordinates = u.shape
         ballots = self.ballots.cast(u)
         first_bin = torch.arange(samples * coordinates, device=u.device).mul_(self.bins).view(samples, 1, coordinates)

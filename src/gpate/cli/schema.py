@@ -12,7 +12,9 @@ from gpate.cli.interrupt import NOTHING, on_interrupt
 from gpate.cli.terminal import console, errors, print_facts, print_json
 from gpate.errors import InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema, TableSchema
-from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
+from gpate.schema.columns import COLUMN_TYPES
+from gpate.schema.declaration import TODO
+from gpate.schema.draft import column_types, draft, row_id_of
 
 app = typer.Typer(no_args_is_help=True, help="Public description of a record: draft a schema, check one.")
 
@@ -27,8 +29,18 @@ def init(
     ] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
     ledger: Annotated[Path | None, typer.Option(help="New ledger file for that release.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="NAME=TYPE", help="Declare a column's type, which a .csv file does not state. Repeat it."
+        ),
+    ] = None,
 ) -> None:
-    """Draft a schema from column names and types; bounds and categories are left open, or released with noise."""
+    """Draft a schema from column names and types; what the file does not state is left open, or released with noise.
+
+    No record is read for a draft. With --schema-epsilon, records of a .csv file vote on the types that are not declared; types, bounds
+    and categories are released with noise and charged.
+    """
     if (schema_epsilon is None) != (ledger is None):
         raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
@@ -37,13 +49,13 @@ def init(
     if ledger is not None:
         paid = f"Stopped: the epsilon recorded in {ledger} stays spent: keep it. Run again with another --ledger."
         on_interrupt(ctx, lambda: paid if ledger.exists() else NOTHING)
-    types = column_types(data)
+    known = _declared(column_types(data), types or [])
     parquet = data.suffix in (".parquet", ".pq")
-    source = "read from the file's metadata" if parquet else f"inferred from the header and the first {ROWS:,} rows"
+    source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
     found: dict[str, Any] = {}
     if schema_epsilon is not None and ledger is not None:
-        found = _released(data, types, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
-    text = draft(types, source=source, **found)
+        found = _released(data, known, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
+    text = draft(found.pop("types", known), source=source, **found)
     if output is None:
         console.out(text, end="", highlight=False)
         return
@@ -52,30 +64,49 @@ def init(
     errors.print(f"Wrote {escape(str(output))}.{todo}{escape(str(output)) if todo else ''}", soft_wrap=True)
 
 
-def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
-    """Release bounds of numeric columns and categories of text columns through the gate."""
-    import numpy as np
+def _declared(types: dict[str, str], given: list[str]) -> dict[str, str]:
+    """The types, with those that were declared on the command line."""
+    for text in given:
+        name, sign, kind = text.rpartition("=")
+        if not sign or name not in types or kind not in COLUMN_TYPES:
+            rule = f"NAME=TYPE with a column of the data and one of {', '.join(COLUMN_TYPES)}"
+            raise InvalidValue("--type", text, rule)
+        types[name] = kind
+    return types
 
+
+def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
+    """Release through the gate: types that are open, bounds of numeric columns and categories of text columns."""
     from gpate.accounting import Budget
-    from gpate.boundary import Gate, Sensitive, plan_domain
+    from gpate.boundary import Gate, NoisyTypes, plan_domain
+    from gpate.records import read_columns
 
     row_id = row_id_of(list(types))
-    numbers = [name for name, kind in types.items() if kind in ("numeric", "integer") and name != row_id]
-    texts = [name for name, kind in types.items() if kind == "categorical" and name != row_id]
-    if not numbers + texts:
-        raise InvalidValue("columns", list(types.values()), "numeric or text for --schema-epsilon")
+    open_, numbers, texts = (
+        [name for name, kind in types.items() if kind in kinds and name != row_id]
+        for kinds in ((TODO,), ("numeric", "integer"), ("categorical",))
+    )
+    if not open_ + numbers + texts:
+        raise InvalidValue("columns", list(types.values()), "numeric, text or of an open type for --schema-epsilon")
     budget = Budget(epsilon=epsilon, delta=delta)
-    bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget)
-    frame = read_columns(data, numbers + texts)
-    table = Sensitive({name: np.asarray(frame[name], dtype=object) for name in numbers + texts})
+    table = read_columns(data, open_ + numbers + texts)
     with Gate.create(ledger, budget) as gate:
+        if open_:
+            elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
+            types = types | {name: kind for name, kind in elected.items() if kind is not None}
+            numbers += [name for name in open_ if types[name] in ("numeric", "integer")]
+            texts += [name for name in open_ if types[name] == "categorical"]
+        bounds, categories = None, None
+        if numbers + texts:
+            bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget, after=gate.ledger.tally)
         found = {
             "bounds": {} if bounds is None else bounds(table, gate).value,
             "categories": {} if categories is None else categories(table, gate).value,
         }
         cost = f"at epsilon {gate.spend:.4g}, delta {delta:g}"
-        errors.print(f"Released bounds and categories {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
-    return {**found, "paid": cost, "cost": (epsilon, delta)}
+        what = "types, bounds and categories" if open_ else "bounds and categories"
+        errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
+    return {**found, "types": types, "paid": cost, "cost": (epsilon, delta)}
 
 
 @app.command()

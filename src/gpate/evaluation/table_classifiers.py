@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.errors import PluginError
+from gpate.errors import PluginError, SchemaError
 from gpate.evaluation.logistic import LogisticRegression
 from gpate.plugins import CLASSIFIER_PLUGINS, plugins
 
@@ -162,7 +162,15 @@ class Rows:
         from gpate.schema.codec import TableCodec  # loads torch
 
         codec = TableCodec(schema)
-        encoded = codec.encode(frame, whole=False)
+        encoded = codec.encode(frame)
+        if bool(encoded.dropped.any()):
+            names = [
+                c.name for c, bad in zip(schema.columns, encoded.repaired[encoded.dropped].any(0), strict=True) if bad
+            ]
+            raise SchemaError(
+                f"The table holds values that the schema has no place for, in {', '.join(names)}. Fix: correct or leave out those "
+                "records, or declare what they hold."
+            )
         slots = {
             kind: tuple(i for block in codec.blocks if block.kind == kind for i in range(block.start, block.stop))
             for kind in ("number", "onehot")

@@ -61,7 +61,7 @@ class Plan:
         chunk: records computed at a time; by their size if not given.
         pure: epsilon set aside for pure-DP releases.
         accountant: decides when the budget is spent.
-        outside_fraction: of the budget's mu^2, for reporting how many values of a table lie outside the declared domain; 0 for none.
+        outside_fraction: of the budget's mu^2, for reporting how many values and records were repaired or left out; 0 for none.
         noiseless: whether epsilon is infinite.
     """
 
@@ -113,9 +113,11 @@ class Run:
         mechanism = NoisyCounts(
             classes=self.spec.classes, epsilon=epsilon, records_per_unit=self.schema.records_per_unit
         )
-        return self.transcript.ask(
+        counts = self.transcript.ask(
             "class counts", self.records.class_counts, lambda total: mechanism.release(total, self.gate)
         )
+        warn_of_delta(self, math.fsum(counts.value))
+        return counts
 
 
 class Fitted(NamedTuple):
@@ -232,29 +234,48 @@ def settings_of(data: Mapping[str, Any]) -> Settings:
 
 
 def execute(run: Run) -> Fitted:
-    """One run of a method: reports values outside the domain, then fits."""
-    report_values_outside_domain(run)
+    """One run of a method: reports repairs of records, then fits."""
+    report_repairs(run)
     return method_named(run.settings.method).fit(run)
 
 
-def report_values_outside_domain(run: Run) -> None:
-    """Reports, with noise, columns of which many values did not fit the declared domain. Paid for once."""
-    outside, fraction, gate = run.records.values_outside_domain(), run.plan.outside_fraction, run.gate
-    if outside is None or not fraction or math.isinf(gate.budget.epsilon):
+def report_repairs(run: Run) -> None:
+    """Reports, with noise, columns of which many values did not fit the declared domain, and records left out. Paid for once.
+
+    **Guarantee.** A record adds at most one to each count: one Gaussian event of sensitivity sqrt(counts), `NoisyTally`. Nothing is
+    paid where nothing can be repaired: for images without labels that were decoded before.
+    """
+    repairs, fraction, gate = run.records.repairs(), run.plan.outside_fraction, run.gate
+    if repairs is None or not fraction or math.isinf(gate.budget.epsilon):
         return
-    assert isinstance(run.schema, TableSchema)
-    columns, name = run.schema.columns, "values outside the domain"
+    columns, name = run.schema.columns if isinstance(run.schema, TableSchema) else (), "values outside the domain"
     whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
     most = run.schema.records_per_unit
-    sigma = run.transcript.sigma(name) or most * math.sqrt(len(columns) / fraction) / whole
-    tally = NoisyTally(sigma=sigma, properties=len(columns), records_per_unit=most)
-    counts = run.transcript.ask(name, lambda: outside, lambda total: tally(total, gate), sigma=sigma).value
-    for column, count in zip(columns, counts, strict=True):
+    sigma = run.transcript.sigma(name) or most * math.sqrt((len(columns) + 1) / fraction) / whole
+    tally = NoisyTally(sigma=sigma, properties=len(columns) + 1, records_per_unit=most)
+    counts = run.transcript.ask(name, lambda: repairs, lambda total: tally(total, gate), sigma=sigma).value
+    about = f"(+-{2 * sigma:,.0f}, two standard deviations)"
+    for column, count in zip(columns, counts, strict=False):
         if count > 4 * sigma:
             run.monitor.on_warning(
-                f"About {count:,.0f} values of column {column.name!r} (+-{2 * sigma:,.0f}, two standard deviations) {column.strays} "
-                "if that matters."
+                f"About {count:,.0f} values of column {column.name!r} {about} {column.strays} if that matters."
             )
+    if len(counts) > len(columns) and counts[-1] > 4 * sigma:  # a run that 0.1.0 began has none of these
+        run.monitor.on_warning(
+            f"About {counts[-1]:,.0f} records {about} could not be kept and were left out. Fix: correct them, or declare in the "
+            "schema what they hold."
+        )
+
+
+def warn_of_delta(run: Run, records: float) -> None:
+    """Warns, from a number of records that was released already, if delta is not far below one over it."""
+    delta = run.gate.budget.delta
+    if records > 0 and delta * records > 0.1 and math.isfinite(run.gate.budget.epsilon):
+        run.monitor.on_warning(
+            f"Delta {delta:g} is more than a tenth of 1/N for about {records:,.0f} records: the guarantee would also hold for a release "
+            f"that publishes each record in full with probability delta, about {delta * records:.2g} records in all. "
+            f"Fix: fit with delta at most {0.1 / records:.1g}."
+        )
 
 
 def proportions(counts: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
+from gpate.records.undeclared import read_columns
 
 __all__ = [
     "TEACHERS",
@@ -34,5 +35,6 @@ __all__ = [
     "logistic",
     "new_key",
     "open_records",
+    "read_columns",
     "record_gradients",
 ]

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from gpate.datasets import Split
+from gpate.records.encoding import usable
 from gpate.records.source import open_source, read_whole
 from gpate.schema import ImageSchema, TableSchema
 
@@ -16,12 +17,14 @@ from gpate.schema import ImageSchema, TableSchema
 def read_confidential(
     source: str | os.PathLike[str], schema: TableSchema | ImageSchema, *, split: Split = "train"
 ) -> Any:
-    """A data frame, or (uint8 images, labels), with the declared types. Real records: keep them and all they show inside.
+    """A data frame, or (uint8 images, labels), with the declared types, without the records that the schema's rules leave out.
+
+    Real records: keep them and all they show inside.
 
     Args:
         source: a benchmark's name, a file or a folder of images.
         schema: public.
         split: of a benchmark.
     """
-    read = read_whole(open_source(source, schema=schema, split=split))
+    read = usable(read_whole(open_source(source, schema=schema, split=split)), schema)
     return read.records if read.kind == "table" else (read.records, read.labels)

@@ -1,8 +1,9 @@
 """Values as the schema declares them: columns of a table, pixels and labels of images.
 
 **Guarantee.** Nothing here looks at other records to decide how one record is read: the types of columns, the size of
-images and the classes come from the schema, which is public. Errors name the source, a declared column and the fix,
-never a value, a row or a number of records; the errors of the libraries below, which do, are not chained to them.
+images and the classes come from the schema, which is public. What a record holds is never an error: a value that cannot be
+read is marked, and the schema's rule for it applies when the record is encoded. Errors are about what holds for the source as
+a whole (its columns, the shape of its arrays) and name the source, a declared column and the fix.
 """
 
 from __future__ import annotations
@@ -14,50 +15,39 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.errors import (
-    ColumnMissing,
-    ColumnUndeclared,
-    DataEmpty,
-    DataUnreadable,
-    ImageSizesDiffer,
-    OneClassOnly,
-)
+from gpate.errors import ColumnMissing, ColumnUndeclared, DataUnreadable, ImageSizesDiffer
 from gpate.image_decoding import Shape
 from gpate.records.raw import RawRecords
-from gpate.safe_parsing import attempt
 from gpate.schema import Categorical, Column, ImageSchema, TableSchema
+from gpate.schema.cell_values import numbers, text_of
 
-_TRUTH = {"true": 1.0, "false": 0.0}
 
-
-def table_records(frame: pd.DataFrame, schema: TableSchema, where: str) -> RawRecords:
+def table_records(
+    frame: pd.DataFrame, schema: TableSchema, where: str, *, broken: NDArray[np.bool_] | None = None
+) -> RawRecords:
     """Rows with the declared columns, in the declared order; numbers that came as text become numbers.
+
+    Args:
+        frame: the rows, with any columns.
+        schema: public.
+        where: the source's name, for messages.
+        broken: rows that could not be divided into columns.
 
     Raises:
         ColumnMissing: a declared column is not there.
         ColumnUndeclared: there is a column that is not declared.
-        DataUnreadable: a column of numbers holds something else.
     """
     check_columns(schema, list(frame.columns), where)
-    if len(frame) == 0:
-        raise DataEmpty(f"{where} holds no record. Fix: check that it is the right one.")
     records = frame[list(schema.names)].reset_index(drop=True)
-    for column in schema.columns:
-        values, boolean = records[column.name], column.type == "boolean"
-        if pd.api.types.is_numeric_dtype(values.dtype) or not (boolean or is_number(column)):
-            continue
-        numbers = _numbers(values, boolean=boolean)
-        if numbers is None:
-            raise DataUnreadable(
-                f"Column {column.name!r} of {where} is declared as {'true or false' if boolean else 'numbers'} but holds "
-                "something else. Fix: correct the values, leave unknown ones empty, or declare it as categorical."
-            )
-        records[column.name] = numbers
-    if schema.target is not None and _distinct(records[schema.target]) is None:
-        raise DataUnreadable(f"The target of {where} holds lists or other nested values. Fix: one value per cell.")
+    faults = np.zeros((len(records), len(schema.columns) + 1), dtype=bool)
+    for i, column in enumerate(schema.columns):
+        if is_number(column):
+            records[column.name], faults[:, i] = numbers(records[column.name])
+    if broken is not None:
+        faults[:, -1] = broken
     row_ids = None if schema.row_id is None else frame[schema.row_id].to_numpy()
     unit_ids = None if schema.unit is None else frame[schema.unit.column].to_numpy(dtype=object)
-    return RawRecords(kind="table", records=records, row_ids=row_ids, unit_ids=unit_ids)
+    return RawRecords(kind="table", records=records, row_ids=row_ids, unit_ids=unit_ids, faults=faults)
 
 
 def image_records(
@@ -69,11 +59,11 @@ def image_records(
     row_ids: NDArray[Any] | None = None,
     unit_ids: NDArray[Any] | Sequence[Any] | None = None,
 ) -> RawRecords:
-    """Images of the declared size, with the numbers of their classes.
+    """Images of the declared size, with the numbers of their classes; one whose label is not declared is marked.
 
     Args:
         images: uint8 [records, height, width] or [records, height, width, channels].
-        labels: names or numbers of the classes, as `class_numbers` takes them.
+        labels: names or numbers of the classes, as `class_numbers` takes them; not read if no classes are declared.
         schema: public.
         where: the source's name, for messages.
         row_ids: one per record.
@@ -85,8 +75,6 @@ def image_records(
             f"{where} must hold images as uint8 [records, height, width] or [records, height, width, 1 or 3]. "
             "Fix: scale the pixels to 0..255 and convert with .astype(numpy.uint8)."
         )
-    if len(images) == 0:
-        raise DataEmpty(f"{where} holds no record. Fix: check that it is the right one.")
     if images.shape[3:] == (1,):
         images = images[..., 0]
     if images.shape[1:] != shape_of(schema).of_array:
@@ -94,18 +82,30 @@ def image_records(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
             "channel(s), as declared. Fix: resize them, or declare the size they have."
         )
+    labels = None if labels is None else _one_each(labels)
     if any(part is not None and np.shape(part)[:1] != images.shape[:1] for part in (labels, row_ids)):
         raise unequal_lengths(where)
+    if (labels is not None and labels.ndim != 1) or (schema.classes and labels is None):
+        raise DataUnreadable(
+            f"{where} must have one label for each image, as classes are declared. Fix: one plain list."
+        )
     if row_ids is not None and (np.ndim(row_ids) != 1 or np.asarray(row_ids).dtype.kind not in "iufUSO"):
         raise DataUnreadable(f"{where} must hold row ids as one number or text for each image. Fix: one plain list.")
-    numbers = None if labels is None else class_numbers(np.asarray(labels), schema, where)
+    unit_ids = _units_of(images, unit_ids, schema, where)
+    if labels is None or not schema.classes:
+        return RawRecords(kind="image", records=images, row_ids=row_ids, unit_ids=unit_ids)
+    found, unknown = class_numbers(labels, schema)
     return RawRecords(
-        kind="image",
-        records=images,
-        labels=numbers,
-        row_ids=row_ids,
-        unit_ids=_units_of(images, unit_ids, schema, where),
+        kind="image", records=images, labels=found, row_ids=row_ids, unit_ids=unit_ids, faults=unknown[:, None]
     )
+
+
+def _one_each(labels: Any) -> NDArray[Any]:
+    """Labels as an array; a list of lists of several lengths is an array of lists."""
+    try:
+        return np.asarray(labels)
+    except ValueError:
+        return np.fromiter(labels, dtype=object, count=len(labels))
 
 
 def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -> NDArray[Any] | None:
@@ -117,7 +117,7 @@ def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -
             f"{where} does not say to which unit ({schema.unit.name}) an image belongs. Fix: give the ids as units, or an array `units` "
             "in the .npz file, or a column of labels.csv."
         )
-    found = np.asarray(ids, dtype=object)
+    found = np.fromiter(ids, dtype=object, count=len(ids))
     if found.shape != (len(images),):
         raise unequal_lengths(where)
     return found
@@ -155,47 +155,27 @@ def wanted_columns(schema: TableSchema) -> list[str]:
 
 
 def is_number(column: Column) -> bool:
-    """Whether a column's values are numbers."""
+    """Whether a column's values are numbers; true and false are 1 and 0."""
     if isinstance(column, Categorical):
         return not any(isinstance(value, str) for value in column.categories)
-    return column.type in ("numeric", "integer")
+    return column.type in ("numeric", "integer", "boolean")
 
 
-def class_numbers(labels: NDArray[Any], schema: ImageSchema, where: str) -> NDArray[np.int64]:
-    """Numbers of the classes: a label is the name of a class, or a number where the classes are numbers or not named.
+def class_numbers(labels: NDArray[Any], schema: ImageSchema) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Numbers of the classes, 0 where a label is none of them; and where it is none.
 
-    Where classes have names, whole numbers are their places in the list.
+    A label is the name of a class. Where classes have names, whole numbers are their places in the list.
     """
     classes = list(schema.classes)
-    numbers = np.full(labels.shape, -1, dtype=np.int64)
-    if labels.ndim == 1 and labels.dtype.kind in "iu" and all(isinstance(name, str) for name in classes):
-        numbers = np.where(labels < (len(classes) or np.inf), labels, -1).astype(np.int64)
-    elif labels.ndim == 1:
-        places = {str(name): number for number, name in enumerate(classes)}
-        numbers = np.array([places.get(str(label), -1) for label in labels], dtype=np.int64)
-    if labels.ndim != 1 or bool((numbers < 0).any()):
-        declared = f"one of the declared classes {classes}" if classes else "a class number from 0 on"
-        raise DataUnreadable(f"{where} has a label that is not {declared}. Fix: correct it, or declare its class.")
-    return numbers
-
-
-def check_classes(records: RawRecords, schema: TableSchema | ImageSchema, where: str) -> None:
-    """Raises OneClassOnly if these, which must be all records of a data set, have the same label."""
-    labels = records.labels
-    if isinstance(schema, TableSchema):
-        one = schema.target is not None and _distinct(records.records[schema.target]) == 1
-    else:
-        one = labels is not None and bool((labels == labels[0]).all())
-    if one:
-        raise one_class(where)
-
-
-def one_class(where: str) -> OneClassOnly:
-    """The error for records without anything to tell apart."""
-    return OneClassOnly(
-        f"All records of {where} have the same label. Fix: bring records of the other classes too, or declare no "
-        "target and no classes."
-    )
+    places = {str(name): number for number, name in enumerate(classes)}
+    if labels.dtype.kind in "iuf" and all(isinstance(name, str) for name in classes):
+        places = {str(number): number for number in range(len(classes))}
+    if labels.dtype == object:  # of any values, also such as cannot be compared
+        labels = np.array([text_of(label) or "" for label in labels.tolist()], dtype=str)
+    codes, values = pd.factorize(labels)
+    known = np.array([*(places.get(text_of(value) or "", -1) for value in values.tolist()), -1], dtype=np.int64)
+    found = known[codes]  # a missing label has the code -1: the last one
+    return np.maximum(found, 0), found < 0
 
 
 def unequal_lengths(where: str) -> DataUnreadable:
@@ -206,21 +186,3 @@ def unequal_lengths(where: str) -> DataUnreadable:
 def shape_of(schema: ImageSchema) -> Shape:
     """The declared size of every image."""
     return Shape(height=schema.height, width=schema.width, channels=schema.channels)
-
-
-def _distinct(values: pd.Series) -> int | None:
-    """How many values there are, None if they are nested."""
-    return attempt(lambda: int(values.nunique(dropna=False)))
-
-
-def _numbers(values: pd.Series, *, boolean: bool) -> NDArray[np.float64] | None:
-    """Each value by itself as a number, NaN where it is missing; None if one of them is no number."""
-    cells = values.to_numpy(dtype=object, na_value=np.nan)
-    if boolean:
-        said = (_TRUTH.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells)
-        cells = np.fromiter(said, dtype=object, count=len(cells))  # np.array would look into cells that are lists
-    try:
-        numbers = cells.astype(np.float64)  # Python's own float(): rounds correctly, whatever the other values are
-    except (ValueError, TypeError):
-        return None
-    return None if boolean and not np.isin(numbers[~np.isnan(numbers)], (0.0, 1.0)).all() else numbers

@@ -24,6 +24,7 @@ import math
 import numbers
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.errors import DataUnreadable, InvalidValue
+from gpate.safe_parsing import attempt
+from gpate.schema.cell_values import objects
 
 KEY_BYTES = 32
 _MISSING = np.array([np.nan])
@@ -77,22 +80,16 @@ def table_content(frame: pd.DataFrame, columns: Iterable[str] | None = None) -> 
         raise DataUnreadable("Two columns have the same name. Fix: give each column its own.")
     words = np.zeros((len(frame), len(names)), dtype="<u8")
     for place, name in enumerate(names):
-        words[:, place] = _column_words(frame[name], name)
+        words[:, place] = _column_words(frame[name])
     return (words.view(np.uint8).reshape(len(frame), 8 * len(names)),)
 
 
 def row_id_content(row_ids: Sequence[Any] | NDArray[Any] | pd.Series) -> list[bytes]:
-    """The text of each row id; `7`, `7.0` and `"7"` are one id.
-
-    Raises:
-        DataUnreadable: an id is missing.
-    """
-    ids = pd.Series(row_ids)
-    if bool(ids.isna().any()):
-        raise DataUnreadable(
-            "A record has no row id. Fix: give every record one, or declare `row_id: null` to use its content."
-        )
-    return [id_text(value).encode(errors="surrogatepass") for value in ids.tolist()]
+    """The text of each row id; `7`, `7.0` and `"7"` are one id, and so are all that are missing or no plain value."""
+    ids = pd.Series(row_ids, dtype=object)
+    cells = zip(*objects(ids), strict=True)
+    texts = (None if missing else attempt(partial(id_text, value)) for value, missing in cells)
+    return [(text or "").encode(errors="surrogatepass") for text in texts]
 
 
 def hash_rows(content: Content, *, key: bytes) -> NDArray[np.uint64]:
@@ -133,18 +130,17 @@ def hash_wide(content: Sequence[bytes], *, key: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _column_words(column: pd.Series, name: object) -> NDArray[np.uint64]:
+def _column_words(column: pd.Series) -> NDArray[np.uint64]:
     kind = column.dtype
     if pd.api.types.is_bool_dtype(kind) or (pd.api.types.is_numeric_dtype(kind) and getattr(kind, "kind", "") != "c"):
         return _number_words(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    try:
-        codes, values = pd.factorize(column)
-    except TypeError:
-        values = None
-    if values is None:  # raised here, so that pandas' own message, which quotes the value, is not chained to it
-        raise DataUnreadable(f"Column {name!r} holds lists or other nested values. Fix: one plain value per cell.")
-    words = [*map(_word, values), int(_number_words(_MISSING)[0])]  # a missing value has the code -1: the last one
-    spread: NDArray[np.uint64] = np.array(words, dtype=np.uint64)[codes]
+    missing = int(_number_words(_MISSING)[0])
+    factors = attempt(lambda: pd.factorize(column))
+    if factors is None:  # lists and other values that cannot be compared: each by itself
+        cells = zip(*objects(column), strict=True)
+        return np.array([missing if absent else _word(cell) for cell, absent in cells], dtype=np.uint64)
+    codes, values = factors
+    spread: NDArray[np.uint64] = np.array([*map(_word, values), missing], dtype=np.uint64)[codes]  # missing: code -1
     return spread
 
 
@@ -156,10 +152,17 @@ def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def _word(value: object) -> int:
     """One value to eight bytes, by itself: numbers as numbers, also when they stand in a column of text."""
+    word = attempt(lambda: _plain_word(value))
+    return _hashed(b"no plain value") if word is None else word
+
+
+def _plain_word(value: object) -> int | None:
     if isinstance(value, np.datetime64 | datetime.date):
         return _hashed(pd.Timestamp(value).isoformat().encode())
     if isinstance(value, bytes):
         return _hashed(value)
+    if not isinstance(value, str | bool | np.bool_ | numbers.Number | decimal.Decimal):
+        return None  # the text of a list may be endless, and that of an object may hold its place in memory
     number = _as_number(value if isinstance(value, numbers.Real | decimal.Decimal) else str(value))
     return _hashed(str(value).encode(errors="surrogatepass")) if number is None else int(_number_words(number)[0])
 

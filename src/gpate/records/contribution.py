@@ -16,6 +16,7 @@ hash once in 10^20 data sets. Records without an id are together one unit: each 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.records.content_hash import hash_wide, id_text
+from gpate.safe_parsing import attempt
 
 _NO_ID = b"\xff"  # no text in UTF-8 has this byte
 
@@ -48,9 +50,9 @@ def unit_hashes(ids: NDArray[Any], *, key: bytes) -> NDArray[np.uint64]:
     try:
         codes, found = pd.factorize(values)  # missing ones have the code -1: the last
     except TypeError:  # a list or another nested value is its text
-        texts = [None if pd.api.types.is_scalar(value) and pd.isna(value) else id_text(value) for value in values]
+        texts = [None if pd.api.types.is_scalar(value) and pd.isna(value) else _text(value) for value in values]
         codes, found = pd.factorize(np.array(texts, dtype=object))
-    ids_found = [b"=" + id_text(value).encode(errors="surrogatepass") for value in found]
+    ids_found = [b"=" + _text(value).encode(errors="surrogatepass") for value in found]
     words = hash_wide([*ids_found, _NO_ID], key=key)
     return words[codes]
 
@@ -73,3 +75,8 @@ def bounded(ids: NDArray[Any], hashes: NDArray[np.uint64], *, most: int, key: by
     starts = np.flatnonzero(new)
     counts = np.arange(len(order)) - (starts[units] if len(order) else 0) < most
     return Kept(order[counts], units[counts])
+
+
+def _text(value: object) -> str:
+    """An id as text; one that has none is an empty text."""
+    return attempt(partial(id_text, value)) or ""

@@ -1,10 +1,12 @@
-"""Records as tensors: the schema's public encoding applied to raw records."""
+"""Records as tensors: the schema's public encoding, and its rules for what records hold, applied to raw records."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import SensitiveAccess
@@ -14,18 +16,21 @@ from gpate.schema.codec import ImageCodec, TableCodec
 
 
 class EncodedRecords(NamedTuple):
-    """Raw records as tensors: they have not passed the gate, and have no text form.
+    """Raw records as tensors, without those that are left out: they have not passed the gate, and have no text form.
 
     Attributes:
         features: [records, dims].
         labels: [records]; all zero without classes.
-        outside: how many values of each column lay outside the declared domain; None for images.
-        units: the privacy unit of each record, numbered from 0 in the records' order; None if each record is its own.
+        repairs: in how many records each column could not hold the value, and how many records were left out; int64
+            [columns + 1] of a table, [1] of images. A record adds at most one to each. None if they were not counted.
+        kept: which of the raw records these are; None if all of them.
+        units: the privacy unit of each record, whole numbers in the records' order; None if each record is its own.
     """
 
     features: Tensor
     labels: Tensor
-    outside: Tensor | None
+    repairs: Tensor | None = None
+    kept: NDArray[np.bool_] | None = None
     units: Tensor | None = None
 
     def __repr__(self) -> str:
@@ -35,14 +40,27 @@ class EncodedRecords(NamedTuple):
         raise SensitiveAccess("EncodedRecords cannot be pickled. Fix: encode them again from their source.")
 
 
-def encode(records: RawRecords, schema: TableSchema | ImageSchema, *, whole: bool = True) -> EncodedRecords:
-    """Encodes raw records; `whole` unless they are a batch, in which a column may have no value at all."""
+def encode(records: RawRecords, schema: TableSchema | ImageSchema, units: Tensor | None = None) -> EncodedRecords:
+    """Encodes raw records, each by itself, and leaves out those that the schema's rules leave out; `units` as they are numbered."""
+    faults = records.faults
+    broken = torch.zeros(len(records.records), dtype=torch.bool) if faults is None else torch.from_numpy(faults[:, -1])
     if isinstance(schema, ImageSchema):
         features = ImageCodec(schema).encode(records.records).flatten(1)
         found = None if records.labels is None else torch.from_numpy(records.labels)
-        outside = None
+        dropped, repaired = broken, broken.new_zeros(len(broken), 0)
     else:
-        encoded = TableCodec(schema).encode(records.records, whole=whole)
-        features, found, outside = encoded.features, encoded.labels, encoded.out_of_domain
+        encoded = TableCodec(schema).encode(records.records, unreadable=None if faults is None else faults[:, :-1])
+        features, found = encoded.features, encoded.labels
+        dropped, repaired = encoded.dropped | broken, encoded.repaired & ~broken[:, None]
     labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
-    return EncodedRecords(features, labels, outside)
+    repairs = torch.cat([repaired, dropped[:, None]], 1).sum(0)
+    if not bool(dropped.any()):
+        return EncodedRecords(features, labels, repairs, units=units)
+    kept = ~dropped
+    return EncodedRecords(features[kept], labels[kept], repairs, kept.numpy(), None if units is None else units[kept])
+
+
+def usable(records: RawRecords, schema: TableSchema | ImageSchema) -> RawRecords:
+    """The records that are not left out."""
+    kept = encode(records, schema).kept
+    return records if kept is None else records.part(kept)

@@ -5,7 +5,7 @@ way to hand them out. It answers
 
 - `map`: a *public function* of encoded records, such as a feature map or the cells of a table, applied to one chunk after the
   other; what it returns is `Sensitive`, and a mechanism of `gpate.boundary` bounds what one record adds to it;
-- `class_counts` and `values_outside_domain`: counts, `Sensitive`;
+- `class_counts` and `repairs`: counts, `Sensitive`;
 - `poisson_sample`: the same for a secret sample of the records;
 - `teachers`: discriminators trained on disjoint parts of the records; their gradients and votes are `Sensitive`.
 
@@ -36,14 +36,13 @@ from torch import Tensor
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
-from gpate.records.conform import one_class
 from gpate.records.content_hash import hash_rows
 from gpate.records.contribution import bounded, unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
 from gpate.records.secret_draws import SecretDraws
-from gpate.records.source import InMemory, Source, open_source, read_whole
+from gpate.records.source import InMemory, Source, no_records, open_source, read_whole
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
@@ -69,10 +68,10 @@ class ByUnit(Protocol):
 
 
 class _Counts(NamedTuple):
-    """Over this rank's shard: records of each class, and values outside the domain of each column."""
+    """Over this rank's shard: records of each class, and repairs, as `EncodedRecords` has them."""
 
     classes: Tensor
-    outside: Tensor
+    repairs: Tensor
 
 
 class PrivateRecords:
@@ -141,11 +140,13 @@ class PrivateRecords:
             return Sensitive(_counted(self._all.labels, self._classes))
         return Sensitive(self._counted.classes)
 
-    def values_outside_domain(self) -> Sensitive[Tensor] | None:
-        """How many values of each column of this shard lie outside the declared domain; None for images."""
-        if isinstance(self.schema, ImageSchema):
+    def repairs(self) -> Sensitive[Tensor] | None:
+        """In how many records of this shard each column could not hold the value, and how many records were left out: int64
+        [columns + 1], or [1] of images. A record adds at most one to each. None if no image can be left out.
+        """
+        if isinstance(self.schema, ImageSchema) and not self._source.can_fail:
             return None
-        found = self._all.outside if self._in_memory else self._counted.outside
+        found = self._all.repairs if self._in_memory else self._counted.repairs
         assert found is not None
         return Sensitive(found)
 
@@ -195,39 +196,29 @@ class PrivateRecords:
     def fingerprint(self) -> str:
         """A keyed digest of all records, in any order, by which a resumed run knows them again. Stays in private/.
 
-        It is made of a sum of keyed hashes, to which every rank adds its shard. The same pass counts the classes and the values
-        outside the domain, and checks whether there is more than one class.
-
-        Raises:
-            OneClassOnly: all records have the same label.
+        It is made of a sum of keyed hashes, to which every rank adds its shard. The same pass counts the classes and the repairs.
         """
         if self.ranks.size > 1 and not self.sites:
             self.ranks.agree("records", self._source.witness(self._key), "give every rank the same data")
         columns = len(self.schema.columns) if isinstance(self.schema, TableSchema) else 0
-        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns, dtype=torch.int64))
+        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns + 1, dtype=torch.int64))
         first, second = 0, 0
         if self._in_memory:
             first, second = _hash_sums(self._counted_raw[0], self._key)
-            _ = self._all  # what cannot be encoded is refused now, before there is a run
         else:
             kept: list[EncodedRecords] | None = [] if self._fits_in_memory else None
             for raw, units in self._batches():
                 added = _hash_sums(raw, self._key)
                 first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                encoded = encode(raw, self.schema, whole=False)._replace(units=units)
+                encoded = encode(raw, self.schema, units)
                 counts.classes.add_(_counted(encoded.labels, self._classes))
-                if encoded.outside is not None:
-                    counts.outside.add_(encoded.outside)
+                assert encoded.repairs is not None
+                counts.repairs.add_(encoded.repairs)
                 if kept is not None:
                     kept.append(encoded)
             self._shard = None if kept is None else _joined(kept, self._dims)
         self._counts = counts
-        seen = torch.nonzero(counts.classes).flatten().tolist()
-        only = hashlib.blake2b(repr(seen).encode(), key=self._key, digest_size=8).hexdigest() if len(seen) == 1 else ""
-        parts = self.ranks.gather([first, second, only if seen else None])
-        classes = {part[2] for part in parts} - {None}
-        if self._classes > 1 and not self._in_memory and len(classes) == 1 and "" not in classes:
-            raise one_class(self._source.where)
+        parts = self.ranks.gather([first, second])
         total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
         return hashlib.blake2b(repr(total).encode(), key=self._key, digest_size=16).hexdigest()
 
@@ -251,7 +242,7 @@ class PrivateRecords:
         if self._whole is None:
             assert self._in_memory
             raw, units = self._counted_raw
-            self._whole = encode(raw, self.schema)._replace(units=units)
+            self._whole = encode(raw, self.schema, units)
         return self._whole
 
     @cached_property
@@ -303,7 +294,7 @@ class PrivateRecords:
                 "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
             )
         for raw, units in self._batches():
-            encoded = encode(raw, self.schema, whole=False)._replace(units=units)
+            encoded = encode(raw, self.schema, units)
             yield from _split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
@@ -312,7 +303,7 @@ class PrivateRecords:
             records = TeacherRecords(
                 features=self._all.features,
                 labels=self._all.labels,
-                partition=self._partition(self._counted_raw[0], teachers),
+                partition=self._partition(self._counted_raw[0], self._all, teachers),
             )
             return records if own is None else records.shard(own)
         own = own or slice(0, teachers)
@@ -322,24 +313,22 @@ class PrivateRecords:
             mine = (owners >= own.start) & (owners < own.stop) | self.sites
             if mine.any():
                 found.append(raw.part(mine))
-        if not found:
-            found = [next(self._source.batches(size=1)).part(slice(0, 0))]
-        raw, _ = self._counting(RawRecords.join(found))
-        encoded = encode(raw, self.schema, whole=False)
+        raw, _ = self._counting(RawRecords.join(found) if found else no_records(self.schema))
+        encoded = encode(raw, self.schema)
         if self.sites:  # each site divides its own records among its own teachers
             return TeacherRecords(
                 features=encoded.features,
                 labels=encoded.labels,
-                partition=self._partition(raw, own.stop - own.start),
+                partition=self._partition(raw, encoded, own.stop - own.start),
                 first=own.start,
                 teachers=teachers,
             )
-        partition = self._partition(raw, teachers)
+        partition = self._partition(raw, encoded, teachers)
         return TeacherRecords(features=encoded.features, labels=encoded.labels, partition=partition).shard(own)
 
-    def _partition(self, raw: RawRecords, teachers: int) -> Partition:
-        hashes = hash_rows(raw.content(), key=self._key)
-        units = None if raw.unit_ids is None else self._owner_hashes(raw)
+    def _partition(self, raw: RawRecords, encoded: EncodedRecords, teachers: int) -> Partition:
+        hashes = _kept(hash_rows(raw.content(), key=self._key), encoded)
+        units = None if raw.unit_ids is None else _kept(self._owner_hashes(raw), encoded)
         return Partition.from_hashes(hashes, teachers=teachers, units=units)
 
     def _owner_hashes(self, raw: RawRecords) -> NDArray[np.uint64]:
@@ -380,7 +369,7 @@ class SampledRecords:
     """A secret sample of the records; nothing of it can be read, not even its size."""
 
     def __init__(self, features: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
-        self._drawn = EncodedRecords(features, labels, None, units)
+        self._drawn = EncodedRecords(features, labels, units=units)
 
     def __repr__(self) -> str:
         return "SampledRecords(<withheld>)"
@@ -493,9 +482,13 @@ def _hash_sums(records: RawRecords, key: bytes) -> tuple[int, int]:
         return int(hashes.sum(dtype=np.uint64)), int((hashes * hashes).sum(dtype=np.uint64))
 
 
+def _kept(hashes: NDArray[np.uint64], encoded: EncodedRecords) -> NDArray[np.uint64]:
+    return hashes if encoded.kept is None else hashes[encoded.kept]
+
+
 def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
     if not parts:
-        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64), None)
+        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64))
     units: list[Tensor] = []
     first = 0
     for part in parts:
@@ -505,6 +498,5 @@ def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
     return EncodedRecords(
         torch.cat([part.features for part in parts]),
         torch.cat([part.labels for part in parts]),
-        None,
-        torch.cat(units) if units else None,
+        units=torch.cat(units) if units else None,
     )

@@ -26,6 +26,8 @@ class RawRecords:
         labels: int64 [records], numbers of the classes; None for a table, and for images without classes.
         row_ids: one per record, if the schema declares them.
         unit_ids: of the privacy unit of each record, if the schema declares one.
+        faults: what could not be read, bool: [records, columns + 1] of a table, by column, and in the end whether the record
+            could be divided into columns; [records, 1] of images; None if there can be no fault.
     """
 
     kind: Literal["table", "image"]
@@ -33,6 +35,7 @@ class RawRecords:
     labels: NDArray[np.int64] | None = None
     row_ids: NDArray[Any] | None = None
     unit_ids: NDArray[Any] | None = None
+    faults: NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return f"RawRecords(kind={self.kind!r}, <withheld>)"
@@ -53,6 +56,7 @@ class RawRecords:
             labels=_joined([part.labels for part in parts]),
             row_ids=_joined([part.row_ids for part in parts]),
             unit_ids=_joined([part.unit_ids for part in parts]),
+            faults=_joined([part.faults for part in parts]),
         )
 
     def part(self, rows: Rows) -> RawRecords:
@@ -64,6 +68,7 @@ class RawRecords:
             labels=None if self.labels is None else self.labels[rows].copy(),
             row_ids=None if self.row_ids is None else self.row_ids[rows].copy(),
             unit_ids=None if self.unit_ids is None else self.unit_ids[rows].copy(),
+            faults=None if self.faults is None else self.faults[rows].copy(),
         )
 
     def without(self, number: int) -> RawRecords:

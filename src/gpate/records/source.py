@@ -8,8 +8,9 @@
 | folder | images | name of the sub-folder, or `labels.csv` | its files |
 | data frame, uint8 array, name of a benchmark | all | its target; `labels`; its own | nothing |
 
-What is read is `RawRecords`, with no text form. Errors name the source and the fix, never a value, a row, a record's file or
-a number of records.
+What is read is `RawRecords`, with no text form. What records hold is never an error: what cannot be read is marked in
+them, and the schema's rules apply. Errors are about a source as a whole; they name it and the fix, never a value, a row, a record's
+file or a number of records.
 
     >>> import numpy as np
     >>> from gpate.schema import ImageSchema
@@ -32,8 +33,8 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.datasets import DATASETS, Split, load, no_such_source
-from gpate.errors import DataEmpty, InvalidValue, SchemaError
-from gpate.records.conform import check_classes, image_records, table_records
+from gpate.errors import InvalidValue, SchemaError
+from gpate.records.conform import image_records, shape_of, table_records, wanted_columns
 from gpate.records.content_hash import hash_rows
 from gpate.records.contribution import unit_hashes
 from gpate.records.raw import RawRecords
@@ -56,7 +57,7 @@ class InMemory(CountedSource):
     where = "The data"
 
     def __init__(self, records: RawRecords) -> None:
-        self.records, self.at_most = records, len(records.records)
+        self.records, self.at_most, self.can_fail = records, len(records.records), records.faults is not None
 
     def _rows(self, start: int, stop: int, size: int) -> Iterator[RawRecords]:
         for first in range(start, stop, size):
@@ -103,10 +104,7 @@ def open_source(
         return InMemory(_given(data, labels, units, schema))
     if str(data) in DATASETS:
         return InMemory(_benchmark(str(data), schema, split))
-    source = _open_file(Path(data).expanduser(), schema, limits or Limits())
-    if not source.at_most:
-        raise DataEmpty(f"{source.where} holds no record. Fix: check that it is the right one.")
-    return source
+    return _open_file(Path(data).expanduser(), schema, limits or Limits())
 
 
 def read_whole(source: Source) -> RawRecords:
@@ -114,15 +112,23 @@ def read_whole(source: Source) -> RawRecords:
 
     Raises:
         DataTooLarge: they would be more than the limits allow.
-        OneClassOnly: all of them have the same label.
     """
     if isinstance(source, InMemory):
         return source.records
     assert isinstance(source, FileSource)
     source.check_memory()
-    records = RawRecords.join(list(source.batches(size=source.at_most)))
-    check_classes(records, source.schema, source.where)
-    return records
+    parts = list(source.batches(size=max(1, source.at_most)))
+    return RawRecords.join(parts) if parts else no_records(source.schema)
+
+
+def no_records(schema: TableSchema | ImageSchema) -> RawRecords:
+    """Not one."""
+    if isinstance(schema, TableSchema):
+        return table_records(pd.DataFrame(columns=wanted_columns(schema)), schema, "")
+    labels = np.zeros(0, dtype=np.int64) if schema.classes else None
+    ids = None if schema.row_id is None else np.zeros(0, dtype=object)
+    images = np.zeros((0, *shape_of(schema).of_array), dtype=np.uint8)
+    return image_records(images, labels, schema, "", row_ids=ids, unit_ids=())
 
 
 def _given(
@@ -130,13 +136,9 @@ def _given(
 ) -> RawRecords:
     """Records in memory as the schema declares them."""
     if isinstance(data, pd.DataFrame):
-        where, named = "The data frame", data.set_axis([str(name) for name in data.columns], axis=1)
-        records = table_records(named, _fitting(schema, TableSchema), where)
-    else:
-        where = "The array"
-        records = image_records(data, labels, _fitting(schema, ImageSchema), where, unit_ids=units)
-    check_classes(records, schema, where)
-    return records
+        named = data.set_axis([str(name) for name in data.columns], axis=1)
+        return table_records(named, _fitting(schema, TableSchema), "The data frame")
+    return image_records(data, labels, _fitting(schema, ImageSchema), "The array", unit_ids=units)
 
 
 def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:

@@ -5,7 +5,7 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 
     >>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
     >>> schema.columns[0]
-    Integer(name='age', missing=False, bounds=(0, 120), scale='linear', decimals=None)
+    Integer(name='age', missing=False, invalid=None, bounds=(0, 120), scale='linear', decimals=None)
 """
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric

@@ -71,13 +71,14 @@ class Encoded:
     Attributes:
         features: float32 [records, width].
         labels: int64 [records], the class index of each record; None if the schema has no classes.
-        out_of_domain: int64 [columns], number of values of each column, in the schema's order, that were clipped, rounded
-            or mapped to `other`. One record changes each by at most one: L2 sensitivity sqrt(columns).
+        repaired: bool [records, columns], where a column, in the schema's order, could not hold a value: its rule replaced it.
+        dropped: bool [records], records that a rule leaves out; their features and labels mean nothing.
     """
 
     features: Tensor
     labels: Tensor | None
-    out_of_domain: Tensor
+    repaired: Tensor
+    dropped: Tensor
 
     def __repr__(self) -> str:
         return "Encoded(<withheld>)"
@@ -99,26 +100,26 @@ class TableCodec:
         self.blocks = tuple(_layout(schema.features))
         self.width = self.blocks[-1].stop if self.blocks else 0
 
-    def encode(self, frame: pd.DataFrame, *, whole: bool = True) -> Encoded:
-        """Encode records as tensors.
+    def encode(self, frame: pd.DataFrame, *, unreadable: NDArray[np.bool_] | None = None) -> Encoded:
+        """Encode records as tensors, each by itself; what a column cannot hold is repaired by its rule.
 
         Args:
             frame: all columns of the schema, in any order, and no others except the row id.
-            whole: whether this is the whole table, in which a column without values is an error; False for a chunk.
+            unreadable: [records, columns], where a reader found something that is no value of the declared type.
 
         Raises:
-            SchemaError: the frame does not fit the schema. The message names columns only.
+            SchemaError: the frame has other columns than the schema.
         """
         self._check_names(frame)
         features = torch.zeros(len(frame), self.width)
         labels: Tensor | None = None
-        out_of_domain = torch.zeros(len(self.schema.columns), dtype=torch.int64)
+        repaired = torch.zeros(len(frame), len(self.schema.columns), dtype=torch.bool)
+        dropped = torch.zeros(len(frame), dtype=torch.bool)
         blocks = {(block.name, block.kind): block for block in self.blocks}
         for i, column in enumerate(self.schema.columns):
-            found = read(column, frame[column.name])
-            if whole and found.missing.all():
-                raise SchemaError(f"Column {column.name!r} has no values. Fix: remove it from data and schema.")
-            out_of_domain[i] = found.outside
+            found = read(column, frame[column.name], None if unreadable is None else unreadable[:, i])
+            repaired[:, i] = torch.from_numpy(found.repaired)
+            dropped |= torch.from_numpy(found.dropped)
             numbers = torch.from_numpy(found.numbers)
             if column is self.schema.label:
                 labels = numbers.long()
@@ -130,7 +131,7 @@ class TableCodec:
                 features[:, blocks[column.name, _kind(column)].start] = numbers.float()
                 if column.missing:
                     features[:, blocks[column.name, "missing"].start] = torch.from_numpy(found.missing).float()
-        return Encoded(features=features, labels=labels, out_of_domain=out_of_domain)
+        return Encoded(features=features, labels=labels, repaired=repaired, dropped=dropped)
 
     def decode(
         self, features: Tensor, labels: Tensor | None = None, *, generator: torch.Generator | None = None

@@ -1,25 +1,21 @@
 """Values of one column to numbers and back, for the codec.
 
-Values are private: no message contains a value, a row or a count, and errors of pandas, which quote values, are not
-chained.
+**Guarantee.** Each value is encoded by itself (`gpate.schema.cell_values`), and none is refused: what the column cannot hold
+becomes a value, or has its record left out, by the column's declared rule.
 """
 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpate.errors import SchemaError
+from gpate.schema.cell_values import Bools, Floats, numbers, seconds, texts
 from gpate.schema.columns import SCALES, UNITS, Boolean, Categorical, Column, Datetime, Integer, Numeric
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 _MICROSECONDS = 1_000_000
 
@@ -29,141 +25,120 @@ class Read(NamedTuple):
 
     Attributes:
         numbers: one per record: between 0 and 1 for bounded and boolean columns, else the category's index; 0 where
-            the value is missing.
+            the value is missing or dropped.
         missing: where values are missing.
-        outside: number of values that were clipped, rounded or mapped to `other`. Private.
+        repaired: where the column could not hold the value: it was replaced by the column's rule, or is to be dropped. Private.
+        dropped: where the rule is to leave the record out. Private.
     """
 
     numbers: Floats
     missing: Bools
-    outside: int
+    repaired: Bools
+    dropped: Bools
 
 
-def read(column: Column, series: pd.Series) -> Read:
+class Cells(NamedTuple):
+    """Values of a column before its rule.
+
+    Attributes:
+        numbers: one per record, in the column's domain wherever it can be brought there.
+        missing: where there is no value.
+        invalid: where the column cannot hold the value that is there.
+        near: where it can hold the number instead, which is the nearest in its domain.
+    """
+
+    numbers: Floats
+    missing: Bools
+    invalid: Bools
+    near: Bools
+
+
+def read(column: Column, series: pd.Series, unreadable: Bools | None = None) -> Read:
     """Encode the values of a column.
 
-    Raises:
-        SchemaError: a value is missing where that is not allowed, of another type, or in no category.
+    Args:
+        column: public.
+        series: one value per record.
+        unreadable: where a reader found something else than a value of this type, and left a missing value in its place.
     """
-    import pandas as pd
-
-    missing = np.array(series.isna(), dtype=bool)
-    if missing.any() and not column.missing:
-        raise SchemaError(
-            f"Column {column.name!r} has missing values, and its schema does not allow them. "
-            "Fix: declare missing: true, or fill them in; those of the target must be filled in, for example with a category of their own."
-        )
-    numbers, outside = np.zeros(len(series)), 0
-    if not missing.all():
-        present = series[~missing] if missing.any() else series
-        if isinstance(present.dtype, pd.CategoricalDtype):
-            present = present.astype(present.cat.categories.dtype)
-        numbers[~missing], outside = numbers_of(column, present)
-    return Read(numbers, missing, outside)
-
-
-def _wrong_type(column: Column, fix: str) -> NoReturn:
-    raise SchemaError(
-        f"Column {column.name!r} is declared {column.type} and contains other values. Fix: {fix}"
-    ) from None
+    cells = cells_of(column, series)
+    invalid = cells.invalid if unreadable is None else cells.invalid | unreadable
+    missing = cells.missing | (invalid & ~cells.near)
+    repaired = invalid | (missing & ~np.bool_(column.missing))
+    dropped, encoded = np.zeros(len(series), dtype=bool), cells.numbers
+    if column.rule == "clamp":
+        dropped = missing & ~np.bool_(column.missing)
+    elif column.rule == "other":
+        assert isinstance(column, Categorical)
+        assert column.other is not None
+        encoded = np.where(repaired, column.categories.index(column.other), encoded)
+        missing = missing & ~repaired
+    elif column.rule == "missing":
+        missing = missing | repaired
+    else:
+        dropped = repaired
+    missing = missing & ~dropped
+    return Read(np.where(missing | dropped, 0.0, encoded), missing, repaired, dropped)
 
 
 @singledispatch
-def numbers_of(column: Column, series: pd.Series) -> tuple[Any, int]:
-    """The number of each value, none of which is missing, and the number of values outside the domain."""
+def cells_of(column: Column, series: pd.Series) -> Cells:
+    """The number of each value, before the column's rule."""
     raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")
 
 
-@numbers_of.register(Numeric)
-def _(column: Numeric, series: pd.Series) -> tuple[Any, int]:
-    values = _floats(column, series)
+@cells_of.register(Numeric)
+def _(column: Numeric, series: pd.Series) -> Cells:
+    values, unreadable = numbers(series)
     lower, upper = column.span
-    outside = (values < lower) | (values > upper)
-    if isinstance(column, Integer):
-        outside |= np.rint(values) != values
-        values = np.rint(values)
-    return _to_unit(values, lower, upper, column.scale), int(outside.sum())
+    with np.errstate(invalid="ignore"):
+        outside = (values < lower) | (values > upper)
+        if isinstance(column, Integer):
+            outside |= (np.rint(values) != values) & ~np.isnan(values)
+            values = np.rint(values)
+    return Cells(
+        _to_unit(values, lower, upper, column.scale), np.isnan(values) & ~unreadable, unreadable | outside, outside
+    )
 
 
-@numbers_of.register(Datetime)
-def _(column: Datetime, series: pd.Series) -> tuple[Any, int]:
-    seconds = _seconds(column, series)
+@cells_of.register(Datetime)
+def _(column: Datetime, series: pd.Series) -> Cells:
+    times, unreadable = seconds(series)
     first, last = column.span
-    outside = (seconds < first) | (seconds > last)
+    outside = (times < first) | (times > last)
     unit = UNITS[column.unit]
-    return _to_unit(np.floor(seconds / unit) * unit, first, last, "linear"), int(outside.sum())
+    return Cells(
+        _to_unit(np.floor(times / unit) * unit, first, last, "linear"),
+        np.isnan(times) & ~unreadable,
+        unreadable | outside,
+        outside,
+    )
 
 
-@numbers_of.register(Categorical)
-def _(column: Categorical, series: pd.Series) -> tuple[Any, int]:
+@cells_of.register(Categorical)
+def _(column: Categorical, series: pd.Series) -> Cells:
     import pandas as pd
-    from pandas.api.types import infer_dtype
 
+    listed = pd.Index(list(column.categories))
     if isinstance(column.categories[0], str):
-        if infer_dtype(series) != "string":
-            _wrong_type(
-                column, "its categories are strings; read the column as text, or declare numbers without quotes."
-            )
-        values: Any = np.asarray(series, dtype=object)
+        values, unreadable = texts(series)
+        absent = np.array([value is None for value in values], dtype=bool)
+        if "" not in column.categories:
+            absent |= np.asarray(values == "", dtype=bool)
+        codes = listed.astype(object).get_indexer(pd.Index(values, dtype=object))
     else:
-        values = _floats(column, series)
-    numbers = pd.Index(list(column.categories)).get_indexer(values)
-    unknown = numbers < 0
-    outside = int(unknown.sum())
-    if outside:
-        if column.other is None:
-            raise SchemaError(
-                f"Column {column.name!r} contains a value that is not among its categories. "
-                "Fix: complete the list from what is publicly known, or declare an `other` category."
-            )
-        numbers = np.where(unknown, column.categories.index(column.other), numbers)
-    return numbers, outside
+        found, unreadable = numbers(series)
+        absent, codes = np.isnan(found), listed.get_indexer(found)
+    absent &= ~unreadable
+    unlisted = (codes < 0) & ~absent
+    return Cells(codes.astype(np.float64), absent, unlisted, np.zeros(len(codes), dtype=bool))
 
 
-@numbers_of.register(Boolean)
-def _(column: Boolean, series: pd.Series) -> tuple[Any, int]:
-    from pandas.api.types import infer_dtype, is_bool_dtype
-
-    if is_bool_dtype(series.dtype) or infer_dtype(series) == "boolean":
-        return np.asarray(series, dtype=np.float64), 0
-    values = _floats(column, series)
-    if not np.isin(values, (0.0, 1.0)).all():
-        _wrong_type(column, "give true and false, or 1 and 0; declare other pairs of values categorical.")
-    return values, 0
-
-
-def _floats(column: Column, series: pd.Series) -> Floats:
-    from pandas.api.types import infer_dtype, is_bool_dtype, is_complex_dtype, is_numeric_dtype
-
-    dtype = series.dtype
-    numbers = is_numeric_dtype(dtype) and not is_bool_dtype(dtype) and not is_complex_dtype(dtype)
-    if not numbers and infer_dtype(series) not in ("integer", "floating", "mixed-integer-float", "decimal"):
-        _wrong_type(column, "turn text into numbers when the data are read, or declare another type.")
-    try:
-        return np.asarray(series, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        _wrong_type(column, "turn its values into ordinary numbers.")
-
-
-def _seconds(column: Datetime, series: pd.Series) -> Floats:
-    import pandas as pd
-    from pandas.api.types import infer_dtype, is_datetime64_any_dtype
-
-    if not is_datetime64_any_dtype(series.dtype):
-        fix = "give times, or strings such as 2001-01-31 12:30:00, without time zone."
-        if infer_dtype(series) not in ("string", "date", "datetime", "datetime64"):
-            _wrong_type(column, fix)
-        try:
-            series = pd.to_datetime(series, format="ISO8601", errors="coerce")
-        except (TypeError, ValueError, OverflowError):
-            _wrong_type(column, fix)
-        if not is_datetime64_any_dtype(series.dtype) or series.isna().any():
-            _wrong_type(column, fix)
-    if isinstance(series.dtype, pd.DatetimeTZDtype):
-        raise SchemaError(
-            f"Column {column.name!r} has a time zone; schemas have none. Fix: convert it to UTC and drop the zone."
-        )
-    return np.asarray(series, dtype="datetime64[us]").astype(np.int64) / _MICROSECONDS
+@cells_of.register(Boolean)
+def _(column: Boolean, series: pd.Series) -> Cells:
+    values, unreadable = numbers(series)
+    absent = np.isnan(values) & ~unreadable
+    return Cells(values, absent, ~np.isin(values, (0.0, 1.0)) & ~absent, np.zeros(len(values), dtype=bool))
 
 
 def _to_unit(values: Floats, lower: float, upper: float, scale: str) -> Floats:

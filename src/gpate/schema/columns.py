@@ -1,7 +1,7 @@
 """Column types of a schema: one frozen class per type, containing public facts only.
 
 >>> column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
-Numeric(name='fare', missing=False, bounds=(0.0, 500.0), scale='arcsinh', decimals=None)
+Numeric(name='fare', missing=False, invalid=None, bounds=(0.0, 500.0), scale='arcsinh', decimals=None)
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ UNITS = {"second": 1, "day": 86_400}
 
 _EPOCH = datetime(1970, 1, 1)
 _MAX_EXACT = 2**53
+_REPAIRS = {
+    "other": "became its `other`",
+    "missing": "became missing",
+    "drop": "were left out with their records",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +52,31 @@ class Column:
     Attributes:
         name: as in the data.
         missing: whether values may be missing.
+        invalid: the rule for a value that the column cannot hold: one that cannot be read, lies outside the domain, or is
+            missing where `missing` is false. None takes the first of `rules`.
         type: its name in a schema file.
-        strays: treatment of values outside the domain, and the fix, as text.
+        misfit: what an invalid value is, as text.
+        fix: of the declaration, as text.
+
+    **Rules.** Each repairs a record by itself, so that data sets which differ in one record still do afterwards.
+
+    | rule | possible for | a value outside the domain | one that cannot be read, or may not be missing |
+    |---|---|---|---|
+    | `clamp` | numbers and times | moves to the nearest bound | becomes missing if `missing: true`, else the record is left out |
+    | `other` | categories with `other` | becomes `other` | becomes `other` |
+    | `missing` | `missing: true` | becomes missing | becomes missing |
+    | `drop` | all | the record is left out | the record is left out |
+
+    The first that is possible is the default. A constant, such as the middle of the bounds, is no rule: it would put false
+    values among true ones, where a record that is left out changes each table by that one record.
     """
 
     name: str
     missing: bool = False
+    invalid: str | None = None
     type: ClassVar[str] = ""
-    strays: ClassVar[str] = "lay outside its domain. Fix: widen it"
+    misfit: ClassVar[str] = "could not be read"
+    fix: ClassVar[str] = "correct them, or declare another type,"
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -65,6 +87,27 @@ class Column:
             raise InvalidValue("column name", self.name, "a non-empty string", "Quote it in the YAML file.")
         if not isinstance(self.missing, bool):
             raise InvalidValue(f"missing of column {self.name!r}", self.missing, "true or false")
+        if self.invalid is not None and (not isinstance(self.invalid, str) or self.invalid not in self.rules):
+            fix = "`missing` needs missing: true, and `other` a category that is declared as other."
+            raise InvalidValue(f"invalid of column {self.name!r}", self.invalid, f"one of {', '.join(self.rules)}", fix)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules for invalid values that are possible, the default first."""
+        return ("missing", "drop") if self.missing else ("drop",)
+
+    @property
+    def rule(self) -> str:
+        """The rule for invalid values."""
+        return self.invalid or self.rules[0]
+
+    @property
+    def strays(self) -> str:
+        """What invalid values are, what the rule makes of them, and the fix, as text."""
+        if self.rule != "clamp":
+            return f"{self.misfit} and {_REPAIRS[self.rule]}. Fix: {self.fix}"
+        unread = _REPAIRS["missing" if self.missing else "drop"]
+        return f"{self.misfit}: those were clipped or rounded, or {unread} if they could not be read. Fix: {self.fix}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the name; defaults are omitted."""
@@ -116,7 +159,13 @@ def _number(what: str, value: object) -> float:
 class Bounded(Column):
     """Base of columns whose values lie between two declared bounds."""
 
-    strays: ClassVar[str] = "lay outside its bounds and were clipped. Fix: widen them"
+    misfit: ClassVar[str] = "lay outside its bounds, or could not be read"
+    fix: ClassVar[str] = "widen the bounds, or correct the values,"
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """As of every column, and first the nearest bound."""
+        return ("clamp", *super().rules)
 
     @property
     def span(self) -> tuple[float, float]:
@@ -130,7 +179,7 @@ MOST_DECIMALS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Numeric(Bounded):
-    """A number between two bounds; values outside are clipped.
+    """A number between two bounds; values outside are clipped, unless `invalid` says otherwise.
 
     Attributes:
         bounds: (lower, upper).
@@ -181,10 +230,8 @@ class Integer(Numeric):
     """
 
     type: ClassVar[str] = "integer"
-    strays: ClassVar[str] = (
-        "lay outside its bounds and were clipped, or were not whole numbers and were rounded. "
-        "Fix: widen the bounds, or declare it numeric,"
-    )
+    misfit: ClassVar[str] = "lay outside its bounds, or were not whole numbers"
+    fix: ClassVar[str] = "widen the bounds, or declare it numeric,"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -249,13 +296,19 @@ class Categorical(Column):
 
     Attributes:
         categories: all values, strings or numbers; declared, because a list read from the data would reveal rare values.
-        other: the category for every value not listed. Without one such a value is an error.
+        other: the category for every value not listed. Without one such a value is invalid.
     """
 
     type: ClassVar[str] = "categorical"
-    strays: ClassVar[str] = "are not among its categories and became its `other`. Fix: complete the list"
+    misfit: ClassVar[str] = "are not among its categories"
+    fix: ClassVar[str] = "complete the list"
     categories: tuple[Category, ...]
     other: Category | None = None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """As of every column, and first the category for others."""
+        return super().rules if self.other is None else ("other", *super().rules)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,6 +348,7 @@ class Boolean(Column):
     """True or false."""
 
     type: ClassVar[str] = "boolean"
+    misfit: ClassVar[str] = "are neither true nor false"
 
 
 def column_from_dict(name: str, fields: object) -> Column:

@@ -24,10 +24,12 @@ columns:
 - `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
   `log` (positive bounds) or `arcsinh`. `numeric` may have `decimals`, to which synthetic values are rounded.
 - `categorical`: `categories`, all strings or all numbers (quote "yes", "no", "null" and dates, which YAML parses as other
-  types), and `other`, the category for every value not listed; without it such a value is an error.
+  types), and `other`, the category for every value not listed; without it such a value is invalid.
 - `boolean`: true/false, or 1/0, in the data.
 - `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
+- `invalid`: what becomes of a value that the column cannot hold: `clamp`, `other`, `missing` or `drop` (the record is left out);
+  by default the first of these that is possible (`gpate.schema.columns.Column`). Values are never an error.
 
 `unit` names the column that says whose record it is: the guarantee is then about all records of a person, of whom at most
 `max_records` count, chosen by a keyed hash. Like `row_id` it is neither learned nor synthesised.
@@ -326,7 +328,7 @@ class TableSchema(Schema):
         open_questions = [str(name) for name, entry in columns.items() if _unfinished(entry)]
         if open_questions:
             raise SchemaError(
-                f"Bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Fix: declare what is "
+                f"Types, bounds or categories are still to be filled in for {', '.join(open_questions[:100])}. Fix: declare what is "
                 "publicly known (values read from the data would leak), or release them with `gpate schema init --schema-epsilon`."
             )
         cost = fields.get("cost")

@@ -1,5 +1,8 @@
 """Draft a schema from the names and types of a table's columns, and nothing else.
 
+A Parquet file states types. A text file does not, and no record is read to infer them: one record would decide between `integer`
+and `numeric`. They are declared, or released with noise (`gpate.boundary.NoisyTypes`), or left open.
+
 Bounds and categories are left open: read from the data, the smallest value or a rare category would reveal a person, and a
 schema is part of every release. `Schema.load` refuses a draft until it is filled in.
 
@@ -18,11 +21,8 @@ from typing import Any
 import yaml
 
 from gpate.errors import SchemaError
-from gpate.safe_parsing import Limits, attempt
+from gpate.safe_parsing import Limits, attempt, first_line
 from gpate.schema.declaration import TODO
-
-ROWS = 1000
-"""Rows of a text file that are read to infer types; a Parquet file states them."""
 
 _LONGEST_NAME = 250  # YAML's keys may have 1024 characters, which take up to four when they are escaped
 _TIME_NAME = re.compile(r"(^|_)(date|time|datetime|timestamp|day)($|_)|_(at|on)$", re.IGNORECASE)
@@ -34,52 +34,32 @@ _HEADER = """\
 #
 # Column names and types were {source}, and are assumed to be public.
 # Check that they are, and correct the types: a number may be a code (categorical), a text may be a date (datetime).
+# A type is one of boolean, integer, numeric, datetime (these three with bounds) and categorical (with categories).
 #
 # {open}
 #
 # target: the column that a classifier is to predict, if any. row_id: the column that identifies a record, if any; it is
-# neither learned nor synthesised. missing: true where values may be missing.
+# neither learned nor synthesised. missing: true where values may be missing. invalid: what becomes of values that do not fit
+# (clamp, other, missing or drop), if not the default.
 """
 _NOT_READ = """\
-Bounds and categories are left open ("{todo}"). Read from the data they would reveal records: the
+Bounds, categories and types that the file does not state are left open ("{todo}"). Read from the data they would reveal records: the
 # smallest value, or a rare category, belongs to a single person. Declare what is publicly known (a code book, regulations,
 # common knowledge), generously: values outside are clipped, or mapped to `other`. If nothing is known, release them
 # with noise: gpate schema init DATA --schema-epsilon 0.1 --ledger LEDGER."""
 _RELEASED = """\
-Bounds and categories were released with noise, {paid}: this adds to the cost of later
+Bounds, categories and types that the file does not state were released with noise, {paid}: this adds to the cost of later
 # releases of these data, and the entry `cost` adds it for those with this schema. Bounds are powers of two; they exclude
 # outliers, and at a small epsilon many other values, which are clipped: check that they are plausible.
 # A rare category is not listed and becomes `other`. What did not exceed the noise is left open ("{todo}")."""
 
 
 def column_types(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Inferred type of each column, from its name and the file's header and types."""
+    """Type of each column as a Parquet file states it, or as a name tells; `TODO` in a text file. No record is read."""
     path = Path(path)
-    kinds = _parquet_kinds(path) if path.suffix in (".parquet", ".pq") else _csv_kinds(path)
-    return {name: _guess(name, kind) for name, kind in kinds.items()}
-
-
-def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> Any:
-    """All values of these columns: private, unlike everything else in this module."""
-    import pandas as pd
-
-    path = Path(path)
-
-    def table() -> Any:
-        if path.suffix in (".parquet", ".pq"):
-            return _whole_table(path, names)
-        Limits().check_text(path)
-        return pd.read_csv(path, usecols=list(names), low_memory=False)
-
-    if (frame := attempt(table)) is None:  # errors of pandas quote lines
-        raise SchemaError(f"{path} cannot be read to its end as a table. Fix: save it again.")
-    return frame
-
-
-def _whole_table(path: Path, names: Sequence[str]) -> Any:
-    table = Limits().open_parquet(path).read(columns=list(names))
-    table.validate(full=True)  # invalid UTF-8 would fail later, in an error that quotes it
-    return table.to_pandas(ignore_metadata=True)
+    if path.suffix not in (".parquet", ".pq"):
+        return _csv_kinds(path)
+    return {name: _guess(name, kind) for name, kind in _parquet_kinds(path).items()}
 
 
 def _guess(name: str, kind: str) -> str:
@@ -87,9 +67,7 @@ def _guess(name: str, kind: str) -> str:
 
 
 def _csv_kinds(path: Path) -> dict[str, str]:
-    import pandas as pd
-    from pandas.api import types
-
+    """No types, from the first line alone, unless a name tells."""
     if not path.name.endswith((".csv", ".csv.gz")):
         raise SchemaError(
             f"{path} is not a .csv, .csv.gz or .parquet file. Fix: give one; write a schema of images by hand, such as "
@@ -97,28 +75,14 @@ def _csv_kinds(path: Path) -> dict[str, str]:
         )
     if not path.exists():
         raise SchemaError(f"There is no file {path}.")
-
-    def first_rows() -> Any:
-        Limits().check_text(path)
-        return pd.read_csv(path, nrows=ROWS)
-
-    if (head := attempt(first_rows)) is None:  # errors of pandas quote lines
+    Limits().check_names(path)
+    names = attempt(lambda: first_line(path))
+    if not names or not any(names):
         raise SchemaError(
             f"{path} cannot be read as a table with column names in its first line. Fix: save it as UTF-8, with commas."
         )
-    names = attempt(lambda: [str(name) for name in pd.read_csv(path, nrows=1, header=None, dtype=str).iloc[0]])
-    _check_names(names or [str(name) for name in head.columns], path)
-
-    def kind(dtype: Any) -> str:
-        tests = {
-            "boolean": types.is_bool_dtype,
-            "integer": types.is_integer_dtype,
-            "numeric": types.is_numeric_dtype,
-            "datetime": types.is_datetime64_any_dtype,
-        }
-        return next((name for name, is_it in tests.items() if is_it(dtype)), "categorical")
-
-    return {str(name): kind(dtype) for name, dtype in head.dtypes.items()}
+    _check_names(names, path)
+    return {name: "datetime" if _TIME_NAME.search(name) else TODO for name in names}
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:

@@ -41,7 +41,7 @@ from gpate.features.image_features import SMALL, image_features
 from gpate.generators import Student, spec_for
 from gpate.generators.matching import Target, match
 from gpate.generators.student import sample_chunks
-from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
 from gpate.methods.embedding.settings import COLOUR_IMAGES, MERF, SMALL_IMAGES, Embedding
 from gpate.methods.settings import Settings
 from gpate.run.checkpoints import Checkpoints
@@ -236,6 +236,7 @@ class _Releases:
         found = run.transcript.ask(
             "class counts", run.records.class_counts, lambda total: mechanism.release(total, run.gate), sigma=sigma
         )
+        warn_of_delta(run, float(found.value.sum()))
         if found.value.sum() < 10 * sigma:
             run.monitor.on_warning(
                 f"The number of records is small beside its noise (+-{2 * sigma:,.0f}, two standard deviations): the synthetic "

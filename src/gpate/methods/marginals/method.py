@@ -40,7 +40,7 @@ from gpate.errors import InvalidValue, require_count, require_positive, require_
 from gpate.features.table_cells import TableCells
 from gpate.generators import spec_for
 from gpate.generators.mixture_fit import Fitting, fit_tables
-from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
 from gpate.methods.marginals.mixture_model import affordable, mixture_of
 from gpate.methods.marginals.private_bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
 from gpate.methods.marginals.rare_classes import LookAlikes, RareClass
@@ -225,6 +225,7 @@ def release_tables(
     counts = _ask_counts(releases, run.records, classes)
     mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
     largest = float(counts.tables.value[0].max())
+    warn_of_delta(run, float(counts.tables.value[0].sum()))
     crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
     releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds)
     if rounds:

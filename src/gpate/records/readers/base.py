@@ -25,10 +25,12 @@ class Source(ABC):
     Attributes:
         where: its name, for messages.
         at_most: no fewer records than there are (in a .csv file: if no line lacks values). Private.
+        can_fail: whether its kind allows for a record that cannot be read. Public.
     """
 
     where: str
     at_most: int
+    can_fail: bool = True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<withheld>)"

@@ -56,7 +56,7 @@ class NpzFile(FileSource, CountedSource):
         )
         assert images is not None
         self._arrays = (images, *others)
-        self.at_most = images.shape[0]
+        self.at_most, self.can_fail = images.shape[0], bool(schema.classes)  # an image may have an undeclared label
         if any(other is not None and other.shape[0] != self.at_most for other in others):
             raise unequal_lengths(self.where)
         if not all(array is None or array.by_rows for array in self._arrays):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
 from gpate.errors import DataUnreadable
@@ -20,6 +21,12 @@ from gpate.safe_parsing import Limits, attempt
 from gpate.schema import TableSchema
 
 _END = object()
+_UNREADABLE: tuple[()] = ()
+"""A cell that pyarrow cannot make a value of: like anything nested, no value of any column."""
+_WHOLE = {
+    getattr(pyarrow, name.lower())(): pd.api.types.pandas_dtype(name)
+    for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+}
 
 
 class ParquetFile(FileSource, CountedSource):
@@ -42,15 +49,7 @@ class ParquetFile(FileSource, CountedSource):
         pairs = enumerate(zip(self._starts, self._starts[1:], strict=False))
         groups = [number for number, (first, last) in pairs if first < stop and last > start]
         for table in self._tables(groups, start, stop, size) if groups else ():
-            frame = self._read(lambda: self._ids_as_texts(_validated(table)).to_pandas(ignore_metadata=True))  # noqa: B023 - called at once
-            yield table_records(frame, self.schema, self.where)
-
-    def _ids_as_texts(self, table: Any) -> Any:
-        """Ids must be the same whatever other records lack: pandas turns whole numbers beside a missing one into floats."""
-        for place, field in enumerate(table.schema):
-            if field.name not in self.schema.names and pyarrow.types.is_integer(field.type):
-                table = table.set_column(place, field.name, table.column(place).cast(pyarrow.string()))
-        return table
+            yield table_records(arrow_frame(table), self.schema, self.where)
 
     def _tables(self, groups: list[int], start: int, stop: int, size: int) -> Iterator[Any]:
         waiting, place = None, self._starts[groups[0]]
@@ -95,7 +94,29 @@ class ParquetFile(FileSource, CountedSource):
         return DataUnreadable(f"{self.path} is not a parquet file, or is cut short. Fix: write it anew.")
 
 
-def _validated(table: Any) -> Any:
-    """A table whose texts are texts: pyarrow reads bytes that are no UTF-8 as text, and fails when they are looked at."""
-    table.validate(full=True)
-    return table
+def arrow_frame(table: Any) -> pd.DataFrame:
+    """A data frame. Whole numbers stay whole beside missing values, and no value is refused.
+
+    What pandas or pyarrow cannot take, such as bytes that are no UTF-8 or days after the year 9999, is read cell by cell.
+    """
+
+    def whole() -> pd.DataFrame:
+        table.validate(full=True)  # pyarrow reads bytes that are no UTF-8 as text, and fails when they are looked at
+        return table.to_pandas(ignore_metadata=True, types_mapper=_WHOLE.get)
+
+    if (frame := attempt(whole)) is not None:
+        return frame
+    columns = (np.fromiter(_cells(column), dtype=object, count=len(column)) for column in table.columns)
+    return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
+
+
+def _cells(column: Any) -> Iterator[Any]:
+    text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+    for scalar in (scalar for chunk in column.chunks for scalar in chunk):
+        if not scalar.is_valid:
+            yield None
+        elif text:
+            yield scalar.as_buffer().to_pybytes().decode(errors="replace")
+        else:
+            cell = attempt(scalar.as_py)
+            yield _UNREADABLE if cell is None else cell

@@ -1,0 +1,238 @@
+"""One value of a record to a number, a text or a time, by itself.
+
+**Guarantee.** What a value becomes is a function of that value alone. The type of its column in memory, which changes as soon
+as *another* record lacks its value or holds a word, decides only how fast it is read: `5`, `5.0`, `"5"`, `b"5"` and
+`Decimal(5)` are one number. Nothing here raises: what cannot be read is reported as unreadable, and the column's declared
+rule (`gpate.schema.columns.Column.invalid`) decides what becomes of it.
+
+    >>> import pandas as pd
+    >>> values, unreadable = numbers(pd.Series([5, "5", " 1e3", "NA", True, "old", [1], 10**400], dtype=object))
+    >>> values.tolist(), unreadable.tolist()
+    ([5.0, 5.0, 1000.0, nan, 1.0, nan, nan, inf], [False, False, False, False, False, True, True, False])
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import numbers as abstract
+import re
+from collections.abc import Callable, Hashable
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.safe_parsing import attempt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Objects = NDArray[np.object_]
+
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "NaT", "<NA>"})
+"""How a missing number or time may be written; a missing text is empty."""
+
+KINDS = ("boolean", "integer", "numeric", "datetime", "categorical")
+"""The types of columns."""
+
+_WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*$")
+_TRUTH = {"true": 1.0, "false": 0.0}
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECONDS = 1_000_000
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "D": 86_400.0, "W": 604_800.0}
+_FINER = ("ns", "ps", "fs", "as")
+
+
+def numbers(series: pd.Series) -> tuple[Floats, Bools]:
+    """The number of each value, NaN where it is missing or unreadable, and where it is unreadable."""
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
+
+    dtype = series.dtype
+    if not _is_category(dtype) and (is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and not is_complex_dtype(dtype):
+        found = attempt(lambda: series.to_numpy(dtype=np.float64, na_value=np.nan))
+        if found is not None:
+            return found, np.zeros(len(found), dtype=bool)
+    cells, absent = objects(series)
+    if _are_texts(cells, absent):
+        present = ~absent & ~_listed(cells, MISSING)
+        values = np.full(len(cells), np.nan)
+        try:
+            values[present] = cells[present].astype(np.float64)  # Python's own float(), as in `number`
+        except ValueError:
+            pass  # one of them is no number: each by itself
+        else:
+            return values, np.zeros(len(cells), dtype=bool)
+    return _each(cells, absent, number)
+
+
+def number(cell: Any) -> float | None:
+    """The number that a value is or that its text stands for; NaN if it is missing, None if it is unreadable."""
+    if isinstance(cell, bytes):
+        cell = cell.decode(errors="replace")
+    if isinstance(cell, str):
+        text = cell.strip()
+        if text in MISSING:
+            return math.nan
+        truth = _TRUTH.get(text.lower())
+        return attempt(lambda: float(text)) if truth is None else truth
+    if isinstance(cell, np.bool_):
+        return float(cell)
+    if isinstance(cell, abstract.Real | decimal.Decimal):
+        try:
+            return float(cell)
+        except OverflowError:  # an integer beyond all floats
+            return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
+        except ValueError:  # a signalling NaN
+            return None
+    return None
+
+
+def texts(series: pd.Series) -> tuple[Objects, Bools]:
+    """The text of each value, None where it is missing or unreadable, and where it is unreadable."""
+    cells, absent = objects(series)
+    if _are_texts(cells, absent):
+        cells[absent] = None
+        return cells, np.zeros(len(cells), dtype=bool)
+    found = [None if missing else attempt(partial(text_of, cell)) for cell, missing in zip(cells, absent, strict=True)]
+    made = np.fromiter(found, dtype=object, count=len(found))
+    return made, ~absent & np.array([text is None for text in found], dtype=bool)
+
+
+def text_of(cell: Any) -> str | None:
+    """The text of a value; a whole number has no decimal point. None for lists and other objects."""
+    if isinstance(cell, str):
+        return str(cell)
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
+    if isinstance(cell, bool | np.bool_):
+        return str(bool(cell))
+    if isinstance(cell, abstract.Real | decimal.Decimal):
+        whole = attempt(lambda: int(cell) if cell == int(cell) else cell)  # type: ignore[arg-type]
+        return attempt(lambda: str(cell if whole is None else whole))
+    if isinstance(cell, date):
+        return attempt(cell.isoformat)
+    return None
+
+
+def seconds(series: pd.Series) -> tuple[Floats, Bools]:
+    """Seconds since 1970 of each time, to a microsecond, NaN where it is missing or unreadable; and where it is unreadable.
+
+    A time with a time zone is converted to UTC.
+    """
+    import pandas as pd
+    from pandas.api.types import is_datetime64_dtype
+
+    if isinstance(series.dtype, pd.DatetimeTZDtype):
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+    if is_datetime64_dtype(series.dtype):
+        return _of_numpy(np.asarray(series)), np.zeros(len(series), dtype=bool)
+    return _each(*objects(series), _time)
+
+
+def kind_of(cell: object) -> str | None:
+    """The narrowest type of column that has such a value, one of `KINDS`; None if it is missing."""
+    if isinstance(cell, bool | np.bool_):
+        return "boolean"
+    if isinstance(cell, datetime | date | np.datetime64):
+        return "datetime" if cell == cell else None  # NaT is neither
+    if cell is None or (isinstance(cell, str) and cell in MISSING):
+        return None
+    found = attempt(lambda: number(cell))
+    if found is None:
+        return "datetime" if attempt(lambda: _time(cell)) is not None else "categorical"
+    if isinstance(cell, str) and cell.strip().lower() in _TRUTH:
+        return "boolean"
+    if math.isnan(found):
+        return None
+    whole = _WHOLE.match(cell) if isinstance(cell, str) else math.isfinite(found) and found == int(found)
+    return "integer" if whole else "numeric"
+
+
+def objects(series: pd.Series) -> tuple[Objects, Bools]:
+    """The values as Python's objects, and which of them are missing."""
+    cells = np.array(series.astype(object), dtype=object, copy=True)
+    return cells, are_missing(cells)
+
+
+def are_missing(cells: Objects) -> Bools:
+    """Which values are missing; one that cannot be asked, such as a signalling NaN, is not."""
+    import pandas as pd
+
+    if (found := attempt(lambda: pd.isna(cells))) is None:
+        found = [attempt(partial(pd.isna, cell)) is True for cell in cells]
+    return np.asarray(found, dtype=bool)
+
+
+def _time(cell: object) -> float | None:
+    """Seconds since 1970; NaN if it is missing, None if it is unreadable."""
+    import pandas as pd
+
+    if isinstance(cell, pd.Timestamp):
+        plain = cell if cell.tzinfo is None else cell.tz_convert("UTC").tz_localize(None)
+        return float(_of_numpy(np.asarray(plain.to_datetime64())))
+    if isinstance(cell, datetime):
+        plain_time = cell if cell.tzinfo is None else attempt(lambda: cell.astimezone(UTC).replace(tzinfo=None))
+        return None if plain_time is None else (plain_time - _EPOCH).total_seconds()
+    if isinstance(cell, date):
+        return (datetime(cell.year, cell.month, cell.day) - _EPOCH).total_seconds()
+    if isinstance(cell, np.datetime64):
+        return float(_of_numpy(np.asarray(cell)))
+    text = text_of(cell)
+    if text is None or (text := text.strip()) in MISSING:
+        return None if text is None else math.nan
+    if not text[0].isdigit():  # pandas reads `now` and `today` as the time of the run
+        return None
+    found: datetime | None = attempt(lambda: datetime.fromisoformat(text))
+    if found is None:
+        found = attempt(lambda: pd.to_datetime(text, format="ISO8601"))
+    return None if found is None or found is pd.NaT else _time(found)
+
+
+def _of_numpy(times: NDArray[Any]) -> Floats:
+    unit, step = np.datetime_data(times.dtype)
+    if unit in ("Y", "M", "generic"):
+        times, unit, step = times.astype("datetime64[D]"), "D", 1
+    if unit in _FINER:
+        times, unit, step = times.astype("datetime64[us]"), "us", 1
+    ticks = times.astype(np.int64) * step
+    found = ticks / _MICROSECONDS if unit == "us" else ticks * _SECONDS[unit]
+    return np.where(np.isnat(times), np.nan, found)
+
+
+def _each(cells: Objects, absent: Bools, read: Callable[[Any], float | None]) -> tuple[Floats, Bools]:
+    """`read` of each value that is not missing; a text that occurs again is read once."""
+    known: dict[Hashable, float | None] = {}
+
+    def one(cell: Any) -> float | None:
+        if not isinstance(cell, str):
+            return attempt(lambda: read(cell))
+        if cell not in known:
+            known[cell] = attempt(lambda: read(cell))
+        return known[cell]
+
+    found = [math.nan if missing else one(cell) for cell, missing in zip(cells, absent, strict=True)]
+    unreadable = np.array([value is None for value in found], dtype=bool)
+    return np.array([math.nan if value is None else value for value in found], dtype=np.float64), unreadable
+
+
+def _are_texts(cells: Objects, absent: Bools) -> bool:
+    from pandas.api.types import infer_dtype
+
+    return bool(absent.all()) or infer_dtype(cells, skipna=True) == "string"
+
+
+def _listed(cells: Objects, values: frozenset[str]) -> Bools:
+    import pandas as pd
+
+    return np.asarray(pd.Series(cells, dtype=object).isin(values), dtype=bool)
+
+
+def _is_category(dtype: Any) -> bool:
+    import pandas as pd
+
+    return isinstance(dtype, pd.CategoricalDtype)
