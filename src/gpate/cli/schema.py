@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from gpate.accounting import BudgetBook, Event, Ledger, new_run, read_ledger
 from gpate.cli.interrupt import NOTHING, on_interrupt
 from gpate.cli.terminal import console, errors, print_facts, print_json
-from gpate.errors import InvalidValue, require_epsilon
+from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.draft import ROWS, column_types, draft, read_columns, row_id_of
 
@@ -27,10 +30,13 @@ def init(
     ] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
     ledger: Annotated[Path | None, typer.Option(help="New ledger file for that release.")] = None,
+    budget: Annotated[Path | None, typer.Option(help="Budget book of the data set, to which it is charged.")] = None,
 ) -> None:
     """Draft a schema from column names and types; bounds and categories are left open, or released with noise."""
     if (schema_epsilon is None) != (ledger is None):
         raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
+    if budget is not None and schema_epsilon is None:
+        raise InvalidValue("--budget", str(budget), "left out without --schema-epsilon", "Nothing is released then.")
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
         if path is not None and (path.exists() or not path.parent.is_dir()):
             raise InvalidValue(what, str(path), "a new file in an existing folder")
@@ -42,7 +48,7 @@ def init(
     source = "read from the file's metadata" if parquet else f"inferred from the header and the first {ROWS:,} rows"
     found: dict[str, Any] = {}
     if schema_epsilon is not None and ledger is not None:
-        found = _released(data, types, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
+        found = _released(data, types, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger, book=budget)
     text = draft(types, source=source, **found)
     if output is None:
         console.out(text, end="", highlight=False)
@@ -52,7 +58,9 @@ def init(
     errors.print(f"Wrote {escape(str(output))}.{todo}{escape(str(output)) if todo else ''}", soft_wrap=True)
 
 
-def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
+def _released(
+    data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path, book: Path | None
+) -> dict[str, Any]:
     """Release bounds of numeric columns and categories of text columns through the gate."""
     import numpy as np
 
@@ -68,7 +76,10 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
     bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget)
     frame = read_columns(data, numbers + texts)
     table = Sensitive({name: np.asarray(frame[name], dtype=object) for name in numbers + texts})
-    with Gate.create(ledger, budget) as gate:
+    with (
+        Gate.create(ledger, budget) as gate,
+        _charged(book, gate.ledger, [m.event(gate) for m in (bounds, categories) if m]),
+    ):
         found = {
             "bounds": {} if bounds is None else bounds(table, gate).value,
             "categories": {} if categories is None else categories(table, gate).value,
@@ -76,6 +87,26 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
         cost = f"at epsilon {gate.spend:.4g}, delta {delta:g}"
         errors.print(f"Released bounds and categories {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
     return {**found, "paid": cost, "cost": (epsilon, delta)}
+
+
+@contextmanager
+def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator[None]:
+    """Reserves these events in a budget book, if there is one, and charges in the end what the ledger says."""
+    if book is None:
+        yield
+        return
+    assert ledger.path is not None
+    opened, run = BudgetBook(book), new_run()
+    try:
+        opened.reserve(run, events, ledger=ledger.path, purpose="schema init", neighbours=ledger.header.neighbours)
+    except BudgetBookError:
+        ledger.path.unlink()  # nothing was spent
+        raise
+    try:
+        yield
+        ledger.seal()
+    finally:
+        opened.settle(run, read_ledger(ledger.path))
 
 
 @app.command()
