@@ -198,8 +198,7 @@ class Synthesizer:
             reservation = Reservation.from_json(planned)
             allowed = reservation.budget
         method.check_budget(settings, budget=allowed, dims=plan.spec.dims)
-        cautions = [*allowed.cautions(), *_cost_of(public, allowed), *_others_add_up(allowed, reservation)]
-        for caution in cautions if ranks.first else ():
+        for caution in [*allowed.cautions(), *_cost_of(public, allowed)] if ranks.first else ():
             monitor.on_warning(caution)
         key = key_from(ranks.share(lambda: new_key().hex()))
         records = open_records(
@@ -463,16 +462,6 @@ def _cost_of(schema: AnySchema, budget: Budget) -> list[str]:
     return [
         f"The schema's own bounds and categories cost epsilon {schema.cost.epsilon:g} and delta {schema.cost.delta:g}, and it is part of "
         f"the release, which therefore guarantees epsilon {epsilon:g} and delta {delta:g} in all. Fix, if that is too much: fit with less."
-    ]
-
-
-def _others_add_up(budget: Budget, reservation: Reservation | None) -> list[str]:
-    """That other runs count too, unless a budget book adds them up."""
-    if reservation is not None or math.isinf(budget.epsilon):
-        return []
-    return [
-        "This guarantee is about one run: all runs on the same records add up. Fix, if there are others: one budget for all of them, "
-        "`gpate budget create`, and `--budget` for each."
     ]
 
 

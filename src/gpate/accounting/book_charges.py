@@ -41,6 +41,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from scipy.special import expit, ndtri
@@ -48,7 +49,7 @@ from scipy.special import expit, ndtri
 from gpate.accounting.accountants import ACCOUNTANTS, Tally, tally
 from gpate.accounting.budget import Budget
 from gpate.accounting.events import Event, Gaussian, Laplace
-from gpate.accounting.search import smallest
+from gpate.accounting.search import smallest, smallest_below
 from gpate.errors import InvalidValue, NotComputable
 
 RUN_SLACK = 2.0**-41
@@ -57,8 +58,8 @@ RUN_SLACK = 2.0**-41
 _ROUNDING = 1e-9
 """Relative tolerance of a limit: sums differ in their last digits."""
 
-_RUNS_AT_ONCE = (2, 64)
-"""Runs whose slack fits at the same time, at least and at most."""
+_RUNS_AT_ONCE = (2, 256)
+"""Runs whose slack fits at the same time, at least and at most; between them a sixteenth of delta is for slack."""
 
 _GAUSSIAN = ACCOUNTANTS["gaussian"]
 
@@ -133,13 +134,13 @@ def limits_for(epsilon: float, delta: float, *, epsilon_part: float, delta_part:
         )
     parts = Charge(epsilon=epsilon_part, delta=delta_part)
     fewest, most = _RUNS_AT_ONCE
-    slack = min(max(delta / 64 / (1 + math.exp(min(epsilon, 700.0))), fewest * RUN_SLACK), most * RUN_SLACK)
+    slack = min(max(delta / 16 / (1 + math.exp(min(epsilon, 700.0))), fewest * RUN_SLACK), most * RUN_SLACK)
 
-    def holds(noise: float) -> bool:
+    def delta_at(noise: float) -> float:
         events = replace(parts, mu_squared=noise**-2)._events()
-        return _GAUSSIAN.delta(events, epsilon=epsilon, slack=slack) + delta_part <= delta
+        return _GAUSSIAN.delta(events, epsilon=epsilon, slack=slack) + delta_part
 
-    noise = smallest(holds, limit=1e9)
+    noise = smallest_below(delta_at, delta, limit=1e9)
     return parts if math.isinf(noise) else replace(parts, mu_squared=noise**-2, slack=slack)
 
 
@@ -156,6 +157,7 @@ def under_book(budget: Budget, *, sampled: bool, slack: float = RUN_SLACK) -> Bu
     return replace(budget, accountant="gaussian", slack=slack)
 
 
+@lru_cache(maxsize=256)
 def reserved_for(budget: Budget, *, pure_as_mu: bool) -> Charge:
     """The most that a run with this filter can cost."""
     if math.isinf(budget.epsilon):
@@ -167,7 +169,7 @@ def reserved_for(budget: Budget, *, pure_as_mu: bool) -> Charge:
         )
     if budget.slack is None:
         return Charge(epsilon=budget.epsilon, delta=budget.delta)
-    noise = smallest(lambda sigma: budget.delta_of([Gaussian(sigma=sigma)]) <= budget.delta, limit=1e9)
+    noise = smallest_below(lambda sigma: budget.delta_of([Gaussian(sigma=sigma)]), budget.delta, limit=1e9)
     squared = 0.0 if math.isinf(noise) else noise**-2
     return Charge(slack=budget.slack, **_placed(squared, budget.pure, pure_as_mu=pure_as_mu))
 

@@ -359,7 +359,7 @@ def _largest(budget: Budget, sampled: bool, tail: Tail, run: str) -> float:
         return budget.pure < epsilon and _quoted(replace(budget, epsilon=epsilon), sampled, tail, run) is not None
 
     low, high = 0.0, 2 * tail.header.epsilon
-    while high - low > 1e-5 * high and high > 1e-6:
+    while high - low > 5e-5 * high and high > 1e-5:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     rounded = float(f"{low:.4g}")

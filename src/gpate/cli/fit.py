@@ -138,6 +138,13 @@ def fit(
         soft_wrap=True,
         highlight=False,
     )
+    if certificate.book is None and math.isfinite(certificate.epsilon):
+        console.print(
+            "This guarantee is about one run: other runs on the same records add up with it. One budget for all of them: "
+            "[bold]gpate budget create[/], then [bold]gpate fit ... --budget[/].",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 _FIXED_AT_START = (
