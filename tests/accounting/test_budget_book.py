@@ -105,7 +105,7 @@ def test_as_many_runs_fit_as_compose_within_the_budget(tmp_path: Path) -> None:
 def test_one_run_may_take_the_whole_budget(tmp_path: Path, epsilon: float, pure: float) -> None:
     book = book_at(tmp_path, epsilon)
     whole = Budget(epsilon=epsilon, delta=1e-6, pure=pure)
-    identifier, quoted = reserved(book, whole)
+    _, quoted = reserved(book, whole)
     assert quoted.slack is not None
     assert quoted.slack >= RUN_SLACK
     assert book.contents().spend == pytest.approx(epsilon, rel=1e-6)
@@ -165,7 +165,9 @@ def test_a_pure_part_as_mu_is_gaussian_and_its_parts_cost_no_more(parts: list[fl
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_random_histories_never_exceed_the_budget(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_random_histories_never_exceed_the_budget(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     """The book's spend is that of all runs' events composed from scratch, and reservations of running ones are on top."""
     path = tmp_path_factory.mktemp("book")
     book = book_at(path, data.draw(st.sampled_from([0.5, 2.0, 4.0])), other_epsilon=0.3, other_delta=2e-7)
@@ -186,12 +188,13 @@ def test_random_histories_never_exceed_the_budget(tmp_path_factory: pytest.TempP
                 pure=data.draw(st.sampled_from([0.0, 0.01])),
             )
             sampled = data.draw(st.booleans())
+            left = None
             try:
                 identifier, quoted = reserved(book, asked, sampled=sampled)
+                running[identifier] = quoted
             except BudgetBookExceeded as refused:
-                assert refused.left < asked.epsilon
-                continue
-            running[identifier] = quoted
+                left = refused.left
+            assert left is None or left < asked.epsilon
         contents = book.contents()
         by_run = {name: entry.charge for name, entry in contents.runs.items()}
         whole = [by_run[name] for name in paid if not by_run[name].mu_squared and paid[name]]
@@ -235,7 +238,9 @@ def test_a_refusal_says_what_is_left_and_that_fits(tmp_path: Path) -> None:
     book = book_at(tmp_path)
     reserved(book, Budget(epsilon=3.0, delta=1e-6))
     before = book.path.read_bytes()
-    with pytest.raises(BudgetBookExceeded, match=r"Left is epsilon [\d.]+ at delta 1e-05\. Nothing was reserved") as refused:
+    with pytest.raises(
+        BudgetBookExceeded, match=r"Left is epsilon [\d.]+ at delta 1e-05\. Nothing was reserved"
+    ) as refused:
         reserved(book, Budget(epsilon=3.5, delta=1e-5))
     assert book.path.read_bytes() == before
     left = refused.value.left
@@ -273,7 +278,7 @@ def test_sampled_runs_add_up_to_a_part_that_is_fixed_first(tmp_path: Path) -> No
     half = Budget(epsilon=0.5, delta=2e-7)
     first, quoted = reserved(book, half, sampled=True)
     assert quoted == half  # its own accountant decides
-    with pytest.raises(BudgetBookExceeded, match="a part of their own, here epsilon 0.5 and delta 2e-07"):
+    with pytest.raises(BudgetBookExceeded, match=r"a part of their own, here epsilon 0\.5 and delta 2e-07"):
         reserved(book, half, sampled=True)
     reserved(book)  # Gaussians get the rest
     sampled = [PoissonSampledGaussian(noise_multiplier=9.0, sampling_probability=0.01)]
@@ -373,7 +378,7 @@ def test_any_changed_byte_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_CHECKED_IN_FULL", limit)
     raw, path = filled(tmp_path), tmp_path / "edited"
     ends = {0, 1, raw.count(b"\n") - 1} if not limit else set(range(BIG))
-    for position in range(0, len(raw) - 1, 7):
+    for position in range(0, len(raw) - 1, 13):
         path.write_bytes(raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :])
         with pytest.raises((BudgetBookCorrupt, BudgetBookMismatch)):
             BudgetBook(path).contents()
@@ -405,7 +410,7 @@ def test_a_file_that_is_no_book_is_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}").write_bytes(content)
         with pytest.raises(BudgetBookCorrupt):
             BudgetBook(tmp_path / f"{number}").quote(ONE)
-    with pytest.raises(BudgetBookMismatch, match="There is no budget book at .* Fix: put it back"):
+    with pytest.raises(BudgetBookMismatch, match=r"There is no budget book at .* Fix: put it back"):
         BudgetBook(tmp_path / "missing")
     newer = linked(GENESIS, body_of({"gpate_budget_book": 2}))[1]
     (tmp_path / "newer").write_bytes(newer)
@@ -431,7 +436,7 @@ def test_a_book_is_not_overwritten_nor_made_with_impossible_numbers(tmp_path: Pa
 def test_cut_at_every_byte_leaves_whole_entries_and_can_go_on(tmp_path: Path) -> None:
     raw, path = filled(tmp_path), tmp_path / "cut"
     whole = module.parse_book(raw, "book").entries
-    for length in range(raw.index(b"\n") + 1, len(raw) + 1, 5):
+    for length in range(raw.index(b"\n") + 1, len(raw) + 1, 17):
         path.write_bytes(raw[:length])
         kept = raw[:length].count(b"\n") - 1
         assert BudgetBook(path).contents().entries == whole[:kept]
@@ -449,7 +454,7 @@ def test_a_full_disk_reserves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
     book = BudgetBook(tmp_path / "b.budget")
     monkeypatch.setattr(os, "write", fails_half_way)
-    with pytest.raises(BudgetBookWriteFailed, match="No space left on device.*nothing was reserved"):
+    with pytest.raises(BudgetBookWriteFailed, match=r"No space left on device.*nothing was reserved"):
         reserved(book)
     monkeypatch.undo()
     assert book.path.read_bytes() == raw
@@ -489,14 +494,14 @@ def many_entries(book: BudgetBook, number: int) -> None:
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-def reserve_many(path: str, times: int) -> None:
+def reserve_many(path: str) -> None:
     """As many runs as fit, each with all that its filter allows; every second one fails and returns most of it."""
     book, done = BudgetBook(path), 0
-    for number in range(times):
+    for number in range(1000):
         try:
             identifier, quoted = reserved(book, Budget(epsilon=0.5, delta=1e-6))
         except BudgetBookExceeded:
-            continue
+            break
         done += 1
         if number % 2:
             book.settle(identifier, spent(quoted, [DiscreteGaussian(sigma=100.0, grid=grid_for(100.0))], seal=False))
@@ -504,10 +509,10 @@ def reserve_many(path: str, times: int) -> None:
 
 
 def test_two_processes_at_once_never_reserve_too_much(tmp_path: Path) -> None:
-    rounds = 3
+    rounds = 4
     for number in range(rounds):
         book = BudgetBook.create(tmp_path / f"{number}", epsilon=3.0, delta=1e-6)
-        both = [start(reserve_many, str(book.path), 40, server=server) for server in (0, 1)]
+        both = [start(reserve_many, str(book.path), server=server) for server in (0, 1)]
         for child in both:
             out, err = child.communicate()
             assert child.wait() == 0, out + err
@@ -515,7 +520,8 @@ def test_two_processes_at_once_never_reserve_too_much(tmp_path: Path) -> None:
         assert contents.charged.within(contents.header.limits(Charge()))
         assert contents.spend <= 3.0
         assert len(contents.entries) > 30
-        assert book.left() < 0.5  # as much was reserved as fits
+        with pytest.raises(BudgetBookExceeded):  # as much was reserved as fits
+            book.quote(Budget(epsilon=0.5, delta=1e-6))
 
 
 def reserve_until(path: str, call: int, half: bool) -> None:
