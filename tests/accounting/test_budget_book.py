@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -464,13 +465,14 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
     """How long that takes: `python -m benchmarks.budget_book`."""
     book = book_at(tmp_path)
     many_entries(book, 10_000)
-    assert len(book.contents().entries) == 10_000
-    spend = book.contents().spend
+    before = book.contents()
+    assert len(before.entries) == 10_000
     identifier, quoted = reserved(book)
-    assert book.contents().spend > spend
-    book.settle(identifier, spent(quoted, []))
-    assert book.contents().spend == pytest.approx(spend)
-    assert len(book.contents().entries) == 10_002
+    book.settle(identifier, spent(quoted, [largest(quoted)]))
+    after = book.contents()
+    assert len(after.entries) == 10_002
+    assert after.charged.mu_squared == pytest.approx(before.charged.mu_squared + largest(quoted).mu ** 2)
+    assert after.entries[-1].total.mu_squared == pytest.approx(after.charged.mu_squared)
 
 
 def many_entries(book: BudgetBook, number: int) -> None:
@@ -494,8 +496,11 @@ def many_entries(book: BudgetBook, number: int) -> None:
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-def reserve_many(path: str) -> None:
+def reserve_many(path: str, number: int) -> None:
     """As many runs as fit, each with all that its filter allows; every second one fails and returns most of it."""
+    Path(f"{path}.ready-{number}").touch()
+    while not Path(f"{path}.ready-{1 - number}").exists():  # both begin at once
+        time.sleep(0.001)
     book, done = BudgetBook(path), 0
     for number in range(1000):
         try:
@@ -505,14 +510,14 @@ def reserve_many(path: str) -> None:
         done += 1
         if number % 2:
             book.settle(identifier, spent(quoted, [DiscreteGaussian(sigma=100.0, grid=grid_for(100.0))], seal=False))
-    assert done
+    assert done > 1
 
 
 def test_two_processes_at_once_never_reserve_too_much(tmp_path: Path) -> None:
     rounds = 4
     for number in range(rounds):
         book = BudgetBook.create(tmp_path / f"{number}", epsilon=3.0, delta=1e-6)
-        both = [start(reserve_many, str(book.path), server=server) for server in (0, 1)]
+        both = [start(reserve_many, str(book.path), server, server=server) for server in (0, 1)]
         for child in both:
             out, err = child.communicate()
             assert child.wait() == 0, out + err

@@ -119,7 +119,7 @@ def test_a_run_without_noise_and_a_missing_book_are_refused(place: Path, capsys:
 def test_a_run_with_a_renyi_accountant_is_charged_as_a_whole(place: Path) -> None:
     """Its curve is not known when it begins."""
     gpate("budget", "create", "b", "--epsilon", 3, "--delta", "2e-5", "--other-epsilon", 1, "--other-delta", "1e-5")
-    changes = {**FAST, "iterations": 1, "accountant": "rdp"}
+    changes = {**FAST, "threshold_sigma": 90.0, "vote_sigma": 60.0, "iterations": 1, "accountant": "rdp"}
     few = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
     assert fit("run", "--recipe", "paper-mnist-eps1", *few, book="b") == 0
     (entry,) = BudgetBook("b").contents().runs.values()

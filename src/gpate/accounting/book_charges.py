@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -81,21 +81,30 @@ class Charge:
     slack: float = 0.0
 
     def __post_init__(self) -> None:
-        for number in astuple(self):
+        for number in self.numbers:
             if not isinstance(number, int | float) or isinstance(number, bool) or not 0.0 <= number < math.inf:
                 raise InvalidValue("a number of the budget book", number, "finite and at least 0")
 
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """All four, in order."""
+        return self.mu_squared, self.epsilon, self.delta, self.slack
+
     def plus(self, other: Charge) -> Charge:
         """Both together."""
-        return Charge(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+        return _charge(a + b for a, b in zip(self.numbers, other.numbers, strict=True))
 
     def minus(self, other: Charge) -> Charge:
         """Without the other."""
-        return Charge(**{name: max(0.0, value - getattr(other, name)) for name, value in asdict(self).items()})
+        return _charge(max(0.0, a - b) for a, b in zip(self.numbers, other.numbers, strict=True))
+
+    def times(self, factor: float) -> Charge:
+        """A multiple of it."""
+        return _charge(factor * a for a in self.numbers)
 
     def within(self, limits: Charge) -> bool:
         """Whether no number exceeds its limit."""
-        return all(a <= b * (1 + _ROUNDING) for a, b in zip(astuple(self), astuple(limits), strict=True))
+        return all(a <= b * (1 + _ROUNDING) for a, b in zip(self.numbers, limits.numbers, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -115,10 +124,15 @@ class Charge:
         return [*gaussian, *([Laplace(scale=1 / self.epsilon, grid=1.0)] if self.epsilon else [])]
 
 
+def _charge(numbers: Iterable[float]) -> Charge:
+    mu_squared, epsilon, delta, slack = numbers
+    return Charge(mu_squared=mu_squared, epsilon=epsilon, delta=delta, slack=slack)
+
+
 def total(charges: Iterable[Charge]) -> Charge:
     """All of them together."""
-    columns = list(zip(*map(astuple, charges), strict=True)) or [()] * 4
-    return Charge(**dict(zip(asdict(Charge()), map(math.fsum, columns), strict=True)))
+    every = [charge.numbers for charge in charges]
+    return _charge(map(math.fsum, zip(*every, strict=True))) if every else Charge()
 
 
 def limits_for(epsilon: float, delta: float, *, epsilon_part: float, delta_part: float) -> Charge:

@@ -257,7 +257,7 @@ def parse_book(raw: bytes, source: str) -> BookContents:
         limits = limits or header.limits(entry.charge)
         running = running.minus(charges.get(entry.run, Charge())).plus(entry.charge)
         charges[entry.run] = entry.charge
-        close = Charge(**{name: value * _TOLERANCE for name, value in asdict(limits).items()})
+        close = limits.times(_TOLERANCE)
         right = entry.total.within(running.plus(close)) and running.within(entry.total.plus(close))
         if not right:
             raise _strange(source, number)
