@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from gpate.version import __version__
 
 if TYPE_CHECKING:
+    from gpate.accounting import BudgetBook
     from gpate.run.progress import Monitor
     from gpate.schema import Schema
     from gpate.synthesizer import GPATE, Synthesizer
 
-__all__ = ["GPATE", "Monitor", "Schema", "Synthesizer", "__version__"]
+__all__ = ["GPATE", "BudgetBook", "Monitor", "Schema", "Synthesizer", "__version__"]
 
 _HOME = {
+    "BudgetBook": "gpate.accounting",
     "GPATE": "gpate.synthesizer",
     "Monitor": "gpate.run.progress",
     "Schema": "gpate.schema",

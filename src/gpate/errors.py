@@ -268,3 +268,31 @@ class RanksDisagree(RankError):
     def __init__(self, name: str, others: list[int], fix: str) -> None:
         numbers = ", ".join(map(str, others))
         super().__init__(f"Ranks differ in their {name}: {numbers} from rank 0. Fix: {fix}.")
+
+
+class BudgetBookError(GpateError):
+    """Base of errors of a budget book."""
+
+
+class BudgetBookCorrupt(BudgetBookError):
+    """A budget book was edited, or is not one."""
+
+
+class BudgetBookExceeded(BudgetBookError):
+    """A run does not fit into what is left of a data set's budget. Nothing was reserved and nothing was spent.
+
+    Attributes:
+        left: the largest epsilon that would fit, at the delta that was asked for.
+    """
+
+    def __init__(self, message: str, left: float) -> None:
+        super().__init__(message)
+        self.left = left
+
+
+class BudgetBookMismatch(BudgetBookError):
+    """A run, a ledger or a privacy unit does not belong to this budget book."""
+
+
+class BudgetBookWriteFailed(BudgetBookError):
+    """An entry could not be written to disk."""

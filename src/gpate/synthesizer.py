@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,18 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from gpate.accounting import Budget
+from gpate.accounting import Budget, BudgetBook
 from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
 from gpate.datasets import DATASETS, no_such_source
-from gpate.errors import GpateError, InvalidValue, LedgerMismatch, LedgerWriteFailed, SchemaError, shown
+from gpate.errors import (
+    BudgetBookError,
+    GpateError,
+    InvalidValue,
+    LedgerMismatch,
+    LedgerWriteFailed,
+    SchemaError,
+    shown,
+)
 from gpate.methods import method_named, methods, recipes
 from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
 from gpate.methods.settings import Settings
@@ -35,6 +43,7 @@ from gpate.records import PrivateRecords, new_key, open_records
 from gpate.release import Certificate, Release, write_release
 from gpate.run.folder import RunFolder, RunFolderError, key_from
 from gpate.run.progress import SILENT, Monitor
+from gpate.run.reservation import PLAN_KEY, Reservation
 from gpate.run.transcript import Transcript
 from gpate.schema import Boolean, Categorical, Schema, TableSchema
 from gpate.streams import Streams
@@ -145,6 +154,7 @@ class Synthesizer:
         target: str | None = None,
         units: Any = None,
         out: str | os.PathLike[str] | None = None,
+        budget: BudgetBook | str | os.PathLike[str] | None = None,
         ranks: Ranks = ALONE,
         sites: bool = False,
         monitor: Monitor = SILENT,
@@ -158,6 +168,7 @@ class Synthesizer:
             target: the class column of a table, if the schema does not name it.
             units: of an array of images: ids of their privacy units, if the schema declares one.
             out: the run folder; a temporary one by default.
+            budget: the budget book of the data set, to which the run is charged; it is refused if it does not fit.
             ranks: from `gpate.boundary.ranks_here()` in a process that torchrun started. All ranks call `fit` alike; rank 0
                 alone pays and writes, and is the only one fitted.
             sites: whether each rank brings records of its own, instead of all bringing the same. A record that two sites have counts
@@ -174,15 +185,22 @@ class Synthesizer:
         ranks.agree("settings", (settings.to_json(), self.epsilon, self.delta, self.noise, self.noise_seed, self.seed))
         ranks.agree("schema", public.to_dict())
         ranks.agree("choice of sites", sites)
+        ranks.agree("choice of a budget book", budget is not None)
         streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
         plan = method.plan(settings, public, self.epsilon)
-        budget = plan.budget(self.epsilon, self.delta)
-        if math.isfinite(budget.epsilon) and budget.epsilon > _MOST:
+        allowed = plan.budget(self.epsilon, self.delta)
+        if math.isfinite(allowed.epsilon) and allowed.epsilon > _MOST:
             raise InvalidValue(
                 "epsilon", self.epsilon, f"at most {_MOST:g}", "More guarantees nothing: take the recipe `nonprivate`."
             )
-        method.check_budget(settings, budget=budget, dims=plan.spec.dims)
-        for caution in [*budget.cautions(), *_cost_of(public, budget)] if ranks.first else ():
+        reservation = None
+        if budget is not None:
+            sampled = method.samples_in_secret
+            planned = ranks.share(lambda: Reservation.planned(budget, allowed, sampled=sampled).to_json())
+            reservation = Reservation.from_json(planned)
+            allowed = reservation.budget
+        method.check_budget(settings, budget=allowed, dims=plan.spec.dims)
+        for caution in [*allowed.cautions(), *_cost_of(public, allowed)] if ranks.first else ():
             monitor.on_warning(caution)
         key = key_from(ranks.share(lambda: new_key().hex()))
         records = open_records(
@@ -212,11 +230,12 @@ class Synthesizer:
             "delta": self.delta,
             "noise": self.noise,
             "noise_seed": self.noise_seed,
+            PLAN_KEY: None if reservation is None else reservation.to_json(),
         }
-        begin = partial(_begun, folder, written, public.neighbours)
-        with _gate(ranks, begin, folder, budget, noise) as gate:
+        begin = partial(_begun, folder, written, public.neighbours, reservation)
+        with _gate(ranks, begin, folder, allowed, noise) as gate:
             run = _run(records, settings, plan, gate, folder, streams, monitor)
-            self._finish(run)
+            self._finish(run, reservation)
         return self
 
     @classmethod
@@ -272,11 +291,14 @@ class Synthesizer:
                 "These are not the records that the run began with. Fix: resume with the same data, or start a new run."
             )
         noise, streams = noise_named(model.noise, seed=model.noise_seed), Streams(written["seed"])
-        reopen = partial(Gate.resume, neighbours=public.neighbours)
-        with _gate(ranks, reopen, folder, plan.budget(model.epsilon, model.delta), noise) as gate:
+        kept = written.get(PLAN_KEY)
+        reservation = None if kept is None else Reservation.from_json(kept)
+        allowed = plan.budget(model.epsilon, model.delta) if reservation is None else reservation.budget
+        reopen = partial(_resumed, reservation, public.neighbours)
+        with _gate(ranks, reopen, folder, allowed, noise) as gate:
             # another process may have ended it while this one read records
             _shared_folder(ranks, lambda: _unfinished(folder.path))
-            model._finish(_run(records, settings, plan, gate, folder, streams, monitor))
+            model._finish(_run(records, settings, plan, gate, folder, streams, monitor), reservation)
         return model
 
     def _settings(self, name: str | None, schema: AnySchema) -> Settings:
@@ -290,11 +312,15 @@ class Synthesizer:
         chosen_device(settings.speed.device)
         return settings
 
-    def _finish(self, run: Run) -> None:
-        """Fits, and writes the release."""
-        with _matmul_precision("high"):
-            fitted = execute(run)
-        run.ranks.share(lambda: publish(run, fitted))
+    def _finish(self, run: Run, reservation: Reservation | None) -> None:
+        """Fits, charges what was spent to the budget book if there is one, and writes the release."""
+        handed_back: AbstractContextManager[None] = nullcontext()
+        if reservation is not None and run.ranks.first:
+            handed_back = reservation.handed_back_on_failure(run.gate.ledger, run.monitor.on_warning)
+        with handed_back:
+            with _matmul_precision("high"):
+                fitted = execute(run)
+            run.ranks.share(lambda: publish(run, fitted, reservation))
         run.folder.drop_checkpoints()
         self.run_ = run.folder.path
         self.settings_ = fitted.settings
@@ -362,7 +388,7 @@ class GPATE(Synthesizer):
     default_recipe: ClassVar[str] = "paper"
 
 
-def publish(run: Run, fitted: Fitted) -> None:
+def publish(run: Run, fitted: Fitted, reservation: Reservation | None = None) -> None:
     """Writes the release of a fitted run."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in fitted.generator.state_dict().items()}
     write_release(
@@ -375,6 +401,7 @@ def publish(run: Run, fitted: Fitted) -> None:
         settings=fitted.settings.to_json(),
         not_for_release=run.gate.not_for_release,
         notes=run.folder.notes,
+        settle=None if reservation is None else reservation.settle,
     )
 
 
@@ -473,22 +500,44 @@ def _shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
 
 
 def _begun(
-    folder: RunFolder, plan: Mapping[str, Any], neighbours: str, ledger: Path, budget: Budget, noise: Noise
+    folder: RunFolder,
+    plan: Mapping[str, Any],
+    neighbours: str,
+    reservation: Reservation | None,
+    ledger: Path,
+    budget: Budget,
+    noise: Noise,
 ) -> Gate:
-    """The gate of a new run. The ledger comes before the plan: what has a plan can be resumed. If either cannot be written,
-    nothing is left behind.
+    """The gate of a new run. The ledger comes before the plan: what has a plan can be resumed. The plan comes before the reservation
+    that it names. If one of them cannot be made, nothing is left behind.
     """
     gate: Gate | None = None
     try:
         gate = Gate.create(ledger, budget, noise, neighbours=neighbours)
         folder.save_plan(plan)
-    except (LedgerWriteFailed, RunFolderError, OSError) as problem:
+        if reservation is not None:
+            reservation.begin(gate.ledger)
+    except (LedgerWriteFailed, RunFolderError, BudgetBookError, OSError) as problem:
         if gate is not None:
             gate.close()
-        folder.discard()
+        folder.discard_plan()
+        if isinstance(problem, BudgetBookError):
+            raise
         raise RunFolderError(
             f"{folder.path} could not be written; nothing was spent. Fix: make room, or choose another --out, and fit again."
         ) from problem
+    return gate
+
+
+def _resumed(reservation: Reservation | None, neighbours: str, ledger: Path, budget: Budget, noise: Noise) -> Gate:
+    """The gate of an earlier run, whose cost is reserved."""
+    gate = Gate.resume(ledger, budget, noise, neighbours=neighbours)
+    try:
+        if reservation is not None:
+            reservation.begin(gate.ledger)
+    except BaseException:
+        gate.close()
+        raise
     return gate
 
 

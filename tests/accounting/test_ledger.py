@@ -25,6 +25,7 @@ from gpate.accounting import (
     Receipt,
     read_ledger,
 )
+from gpate.accounting.hash_chain import GENESIS, body_of, linked
 from gpate.boundary import ExactNoise, Gate
 from gpate.errors import (
     InvalidValue,
@@ -114,12 +115,9 @@ def test_lines_cut_from_the_end_miss_their_seal_and_head(tmp_path: Path) -> None
 
 def test_lines_after_the_seal_are_found(tmp_path: Path) -> None:
     """A line appended after the seal is refused even if its hash is right."""
-    from gpate.accounting import ledger as module
-
     raw = written(tmp_path / "l", seal=True)
-    body = module._body({"event": EVENTS[0].to_json(), "purpose": "late"})
-    chain = module._chain(read_ledger(tmp_path / "l").head.chain, body)
-    (tmp_path / "l").write_bytes(raw + module._line(chain, body))
+    late = body_of({"event": EVENTS[0].to_json(), "purpose": "late"})
+    (tmp_path / "l").write_bytes(raw + linked(read_ledger(tmp_path / "l").head.chain, late)[1])
     with pytest.raises(LedgerCorrupt):
         read_ledger(tmp_path / "l")
 
@@ -401,11 +399,9 @@ def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_pa
 
 def test_many_thousand_lines_are_verified(tmp_path: Path) -> None:
     """How long that takes: `make bench`."""
-    from gpate.accounting import ledger as module
-
     counts = [number % 150 + 1 for number in range(20_000)]
     ledger = Ledger.in_memory(HEADER)
-    chain, out = "0" * 64, []
+    chain, out = GENESIS, []
     heading = {
         "gpate_ledger": 1,
         "budget": {"epsilon": 1.0, "delta": 1e-5},
@@ -414,8 +410,7 @@ def test_many_thousand_lines_are_verified(tmp_path: Path) -> None:
     }
     events = [GNMax(sigma=1000.0, bins=10, count=count).to_json() for count in range(1, 151)]
     for content in (heading, *({"event": events[count - 1], "purpose": "vote"} for count in counts)):
-        body = module._body(content)
-        chain = module._chain(chain, body)
-        out.append(module._line(chain, body))
+        chain, line = linked(chain, body_of(content))
+        out.append(line)
     (tmp_path / "l").write_bytes(b"".join(out))
     assert read_ledger(tmp_path / "l").tally == {GNMax(sigma=1000.0, bins=10): sum(counts)}

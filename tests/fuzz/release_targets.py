@@ -20,6 +20,7 @@ import yaml
 
 from gpate.accounting import ledger as ledgers
 from gpate.accounting.events import EVENT_TYPES
+from gpate.accounting.hash_chain import GENESIS, linked
 from gpate.errors import GpateError
 from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec
 from gpate.release import Release, verify
@@ -165,11 +166,11 @@ def _injured_ledger(data: bytes, rng: Random) -> bytes:
         lines[at]["event"] = {"kind": kind, **{name: rng.choice(values) for name in known if rng.random() < 0.9}}
     else:
         lines[at] = mutated_tree(lines[at], rng, _NAMES)
-    chain, out = "0" * 64, b""
+    chain, out = GENESIS, b""
     for content in lines:
         body = json.dumps(content, separators=(",", ":"), default=str).encode()
-        chain = ledgers._chain(chain, body)
-        out += ledgers._line(chain, body)
+        chain, line = linked(chain, body)
+        out += line
     return out
 
 

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from gpate.accounting import Budget, PoissonSampledGaussian, parse_ledger, tally
-from gpate.accounting.ledger import _GENESIS, _chain, _line
+from gpate.accounting.hash_chain import GENESIS, chain_of, line_of
 from gpate.boundary.values import opened
 from gpate.errors import (
     ColumnUndeclared,
@@ -368,11 +368,11 @@ def test_archives_that_unpack_to_far_more_than_they_are(tmp_path: Path, monkeypa
 
 
 def chained(*contents: Any) -> bytes:
-    chain, out = _GENESIS, b""
+    chain, out = GENESIS, b""
     for content in contents:
         body = content if isinstance(content, bytes) else json.dumps(content, separators=(",", ":")).encode()
-        chain = _chain(chain, body)
-        out += _line(chain, body)
+        chain = chain_of(chain, body)
+        out += line_of(chain, body)
     return out
 
 

@@ -1,7 +1,9 @@
-"""Privacy accounting: events, ledger, accountants, calibration. No tensors and no data."""
+"""Privacy accounting: events, ledger, accountants, calibration, the budget book of a data set. No tensors and no data."""
 
 from gpate.accounting.accountants import ACCOUNTANTS, Accountant, Tally, accountant_for, accountant_named, tally
+from gpate.accounting.book_file import BookContents, BookEntry, BookPosition
 from gpate.accounting.budget import Budget
+from gpate.accounting.budget_book import BudgetBook, new_run
 from gpate.accounting.calibration import calibrate
 from gpate.accounting.discrete import grid_for
 from gpate.accounting.events import (
@@ -22,7 +24,11 @@ from gpate.accounting.ledger import Header, Ledger, LedgerContents, Receipt, nev
 __all__ = [
     "ACCOUNTANTS",
     "Accountant",
+    "BookContents",
+    "BookEntry",
+    "BookPosition",
     "Budget",
+    "BudgetBook",
     "DiscreteGaussian",
     "Event",
     "GNMax",
@@ -44,6 +50,7 @@ __all__ = [
     "calibrate",
     "grid_for",
     "never_used",
+    "new_run",
     "parse_ledger",
     "read_ledger",
     "tally",

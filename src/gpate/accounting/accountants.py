@@ -65,8 +65,8 @@ class Accountant(ABC):
     def profile(self, spent: Tally) -> Profile:
         """The privacy profile of `spent` before slack and failures. All events are covered."""
 
-    def full_profile(self, events: Iterable[Event] | Tally) -> Profile:
-        """The privacy profile with slack and failures."""
+    def full_profile(self, events: Iterable[Event] | Tally, *, slack: float | None = None) -> Profile:
+        """The privacy profile with slack and failures; `slack` is used in place of both if given."""
         spent = tally(events)
         if any(isinstance(event, NonPrivate) for event in spent):
             return lambda epsilon: 1.0
@@ -74,18 +74,20 @@ class Accountant(ABC):
             if not self.covers(event):
                 raise NotComputable(f"The {self.title} accountant cannot express {event}; use accountant_for(events).")
         bare = self.profile(spent)
+        if slack is not None:
+            return _with_slack(bare, slack)
         slack = math.fsum(count * event.slack for event, count in spent.items())
         failure = math.fsum(count * event.failure for event, count in spent.items())
         drawn = bare if slack == 0.0 else _with_slack(bare, slack)
         return drawn if failure == 0.0 else lambda epsilon: drawn(epsilon) + failure
 
-    def delta(self, events: Iterable[Event] | Tally, *, epsilon: float) -> float:
-        """The smallest delta for this epsilon."""
+    def delta(self, events: Iterable[Event] | Tally, *, epsilon: float, slack: float | None = None) -> float:
+        """The smallest delta for this epsilon; see `full_profile`."""
         if math.isnan(epsilon) or epsilon < 0:
             raise InvalidValue("epsilon", epsilon, ">= 0")
         if math.isinf(epsilon):
             return 0.0
-        return min(1.0, self.full_profile(events)(epsilon))
+        return min(1.0, self.full_profile(events, slack=slack)(epsilon))
 
     def epsilon(self, events: Iterable[Event] | Tally, *, delta: float) -> float:
         """The smallest epsilon for this delta; infinity if there is none."""

@@ -46,12 +46,15 @@ class Budget:
         delta: total delta.
         pure: the part of epsilon reserved for pure-DP (Laplace) releases.
         accountant: `auto`, or the name of the accountant to use; the paper's is `rdp-paper`.
+        slack: bound on the total slack and failure probability of all events, set aside whether or not it is used, as a run under
+            a budget book needs it (`gpate.accounting.budget_book`). None: they are charged to delta as they come.
     """
 
     epsilon: float
     delta: float
     pure: float = 0.0
     accountant: str = "auto"
+    slack: float | None = None
 
     def __post_init__(self) -> None:
         require_epsilon(self.epsilon)
@@ -61,6 +64,10 @@ class Budget:
             raise InvalidValue("pure", self.pure, f"at least 0 and less than epsilon = {self.epsilon!r}")
         if self.accountant != "auto":
             accountant_named(self.accountant)
+        if self.slack is not None:
+            require_probability("slack", self.slack)
+            if self.accountant != "gaussian":
+                raise InvalidValue("accountant", self.accountant, "gaussian where slack is set aside")
 
     def cautions(self) -> list[str]:
         """Warnings about a weak guarantee; empty for usual values."""
@@ -85,13 +92,17 @@ class Budget:
         return self.delta_of(events) <= self.delta
 
     def delta_of(self, events: Iterable[Event] | Tally) -> float:
-        """Delta of these events at the budget's epsilon; 1 if they exceed its pure part."""
+        """Delta of these events at the budget's epsilon; 1 if they exceed its pure part or its slack."""
         spent = tally(events)
         if math.isinf(self.epsilon):
             return 0.0
         if any(isinstance(event, NonPrivate) for event in spent):
             return 1.0
         accountant = self.accountant_for(spent)
+        if self.slack is not None:
+            extra = math.fsum(count * (event.slack + event.failure) for event, count in spent.items())
+            if extra > self.slack:
+                return 1.0
         if accountant in (ACCOUNTANTS["gaussian"], ACCOUNTANTS["pld"]):
             pure = {event: count for event, count in spent.items() if event.pure_epsilon is not None}
             used = math.fsum(count * event.pure_epsilon for event, count in pure.items() if event.pure_epsilon)
@@ -100,7 +111,7 @@ class Budget:
             spent = {event: count for event, count in spent.items() if event not in pure}
             if self.pure:
                 spent[Laplace(scale=1.0 / self.pure, grid=1.0)] = 1  # on integer counts: randomised response
-        return accountant.delta(spent, epsilon=self.epsilon)
+        return accountant.delta(spent, epsilon=self.epsilon, slack=self.slack)
 
     def spend(self, events: Iterable[Event] | Tally) -> float:
         """Epsilon of these events at the budget's delta."""

@@ -19,7 +19,6 @@ edits; a certificate that contains the head identifies the ledger.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -34,6 +33,7 @@ from typing import Any, Self
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget
 from gpate.accounting.events import Event, event_from_json
+from gpate.accounting.hash_chain import GENESIS, append_durably, body_of, chain_of, linked, taken_apart, truncate
 from gpate.atomic_files import sync
 from gpate.errors import (
     InvalidValue,
@@ -47,9 +47,6 @@ from gpate.errors import (
 from gpate.neighbours import RECORD
 
 VERSION = 1
-_OPENING = b'{"chain":"'
-_HEX = 64
-_GENESIS = "0" * _HEX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,23 +95,6 @@ class LedgerContents:
     def spend(self) -> float:
         """Epsilon at the header's delta."""
         return self.header.budget.spend(self.tally)
-
-
-def _body(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _chain(previous: str, body: bytes) -> str:
-    return hashlib.sha256(previous.encode() + body).hexdigest()
-
-
-def _line(chain: str, body: bytes) -> bytes:
-    return _OPENING + chain.encode() + b'",' + body[1:] + b"\n"
-
-
-def _stated(line: bytes) -> str:
-    """The hash that a line states."""
-    return line[len(_OPENING) : len(_OPENING) + _HEX].decode(errors="replace")
 
 
 @lru_cache(maxsize=4096)
@@ -167,15 +147,14 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
         raise LedgerCorrupt(
             f"{source} contains no whole line, so nothing was released. Fix: remove it and start again."
         )
-    chain, header, sealed = _GENESIS, None, False
+    chain, header, sealed = GENESIS, None, False
     chains: list[str] = []
     entries: list[Entry] = []
     for number, line in enumerate(lines):
-        start = len(_OPENING) + _HEX
-        body = b"{" + line[start + 2 :]
-        chain = _chain(chain, body)
+        stated, body = taken_apart(line) or ("", b"")
+        chain = chain_of(chain, body)
         chains.append(chain)
-        if not line.startswith(_OPENING) or _stated(line) != chain or line[start : start + 2] != b'",' or sealed:
+        if stated != chain or sealed:
             raise LedgerCorrupt(
                 f"{source}, line {number + 1}: it does not match the hash of the previous line. The file was edited, or lines were "
                 "removed or added. Fix: restore it from a backup; a release with an invalid ledger must not be trusted."
@@ -350,7 +329,11 @@ class Ledger:
         Raises:
             LedgerMismatch: they do not continue this ledger.
         """
-        missing = b"".join(line for line in lines.splitlines(keepends=True) if _stated(line) not in self._chains)
+        missing = b"".join(
+            line
+            for line in lines.splitlines(keepends=True)
+            if (taken_apart(line.rstrip()) or ("",))[0] not in self._chains
+        )
         if not missing:
             return
         try:
@@ -378,10 +361,10 @@ class Ledger:
         contents = [self._header_content()]
         contents += [{"event": entry.event.to_json(), "purpose": entry.purpose} for entry in self._entries]
         contents += [self._seal_content()] if self.sealed else []
-        chain, lines = _GENESIS, []
-        for body in map(_body, contents):
-            chain = _chain(chain, body)
-            lines.append(_line(chain, body))
+        chain, lines = GENESIS, []
+        for content in contents:
+            chain, line = linked(chain, body_of(content))
+            lines.append(line)
         assert chain == self.head.chain
         return b"".join(lines)
 
@@ -403,7 +386,7 @@ class Ledger:
         self.sealed = contents.sealed
 
     def _header_content(self) -> dict[str, Any]:
-        budget = asdict(self.header.budget)
+        budget = {name: value for name, value in asdict(self.header.budget).items() if value is not None}
         if math.isinf(budget["epsilon"]):
             budget["epsilon"] = "inf"  # JSON has no infinity
         header = {"gpate_ledger": VERSION, "budget": budget, "noise": self.header.noise}
@@ -413,10 +396,8 @@ class Ledger:
         return {"seal": {"entries": len(self._entries)}}
 
     def _write(self, content: dict[str, Any]) -> Receipt:
-        body = _body(content)
-        chain = _chain(self._chains[-1] if self._chains else _GENESIS, body)
+        chain, line = linked(self._chains[-1] if self._chains else GENESIS, body_of(content))
         if self.durable:
-            line = _line(chain, body)
             if self._deferred is None:
                 self._append_durably(line)
             else:
@@ -428,12 +409,8 @@ class Ledger:
         if self._descriptor is None:
             raise LedgerWriteFailed(f"{self.path} was closed. Fix: Ledger.open it again.")
         try:
-            done = 0
-            while done < len(line):
-                done += os.write(self._descriptor, line[done:])
-            os.fsync(self._descriptor)
+            append_durably(self._descriptor, line, size=self._size)
         except OSError as problem:
-            self._truncate(self._size)  # a full disk must not leave an incomplete line before the next one
             self.close()  # after a failed fsync the content on disk is unknown: it must be read again
             raise LedgerWriteFailed(
                 f"{self.path} could not be written ({problem.strerror}); nothing was released. Fix: free disk space, then resume the run."
@@ -442,8 +419,7 @@ class Ledger:
 
     def _truncate(self, size: int) -> None:
         assert self._descriptor is not None
-        os.ftruncate(self._descriptor, size)
-        os.fsync(self._descriptor)
+        truncate(self._descriptor, size)
 
     def _lock(self) -> None:
         assert self._descriptor is not None

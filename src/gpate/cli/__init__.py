@@ -8,7 +8,7 @@ from functools import cache
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, audit, evaluate, fit, report, sample, schema, verify
+from gpate.cli import account, audit, budget, evaluate, fit, report, sample, schema, verify
 from gpate.cli.interrupt import Stoppable
 from gpate.cli.terminal import EXIT_CODES, USAGE, errors
 from gpate.errors import GpateError, PluginError
@@ -32,6 +32,7 @@ app.command("report")(report.report)
 app.command("audit", epilog=EXIT_CODES)(audit.audit)
 app.add_typer(schema.app, name="schema")
 app.add_typer(account.app, name="account")
+app.add_typer(budget.app, name="budget")
 
 
 @app.callback()

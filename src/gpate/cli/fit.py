@@ -39,6 +39,9 @@ def fit(
     target: Annotated[str | None, typer.Option(help="Class column of a table, if the schema names none.")] = None,
     epsilon: Annotated[float, typer.Option(help="Total epsilon of the run.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Total delta; well below 1 / number of records.")] = 1e-5,
+    budget: Annotated[
+        Path | None, typer.Option(help="Budget book of the data set: the run is charged to it (`gpate budget create`).")
+    ] = None,
     recipe: Annotated[
         str,
         typer.Option(
@@ -109,6 +112,7 @@ def fit(
                     schema=schema,
                     target=target,
                     out=run,
+                    budget=budget,
                     ranks=ranks,
                     sites=sites,
                     monitor=monitor,
@@ -134,6 +138,13 @@ def fit(
         soft_wrap=True,
         highlight=False,
     )
+    if certificate.book is None and math.isfinite(certificate.epsilon):
+        console.print(
+            "This guarantee is about one run: other runs on the same records add up with it. One budget for all of them: "
+            "[bold]gpate budget create[/], then [bold]gpate fit ... --budget[/].",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 _FIXED_AT_START = (
@@ -142,6 +153,7 @@ _FIXED_AT_START = (
     "out",
     "epsilon",
     "delta",
+    "budget",
     "recipe",
     "change",
     "noise",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from gpate.accounting import BudgetBook, Event, Ledger, new_run, read_ledger
 from gpate.cli.interrupt import NOTHING, on_interrupt
 from gpate.cli.terminal import console, errors, print_facts, print_json
-from gpate.errors import InvalidValue, require_epsilon
+from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.declaration import TODO
@@ -35,6 +38,7 @@ def init(
             "--type", metavar="NAME=TYPE", help="Declare a column's type, which a .csv file does not state. Repeat it."
         ),
     ] = None,
+    budget: Annotated[Path | None, typer.Option(help="Budget book of the data set, to which it is charged.")] = None,
 ) -> None:
     """Draft a schema from column names and types; what the file does not state is left open, or released with noise.
 
@@ -43,6 +47,8 @@ def init(
     """
     if (schema_epsilon is None) != (ledger is None):
         raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
+    if budget is not None and schema_epsilon is None:
+        raise InvalidValue("--budget", str(budget), "left out without --schema-epsilon", "Nothing is released then.")
     for what, path in (("output", output), ("ledger", ledger)):  # before anything is spent
         if path is not None and (path.exists() or not path.parent.is_dir()):
             raise InvalidValue(what, str(path), "a new file in an existing folder")
@@ -54,7 +60,7 @@ def init(
     source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
     found: dict[str, Any] = {}
     if schema_epsilon is not None and ledger is not None:
-        found = _released(data, known, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger)
+        found = _released(data, known, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger, book=budget)
     text = draft(found.pop("types", known), source=source, **found)
     if output is None:
         console.out(text, end="", highlight=False)
@@ -75,7 +81,9 @@ def _declared(types: dict[str, str], given: list[str]) -> dict[str, str]:
     return types
 
 
-def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path) -> dict[str, Any]:
+def _released(
+    data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path, book: Path | None
+) -> dict[str, Any]:
     """Release through the gate: types that are open, bounds of numeric columns and categories of text columns."""
     from gpate.accounting import Budget
     from gpate.boundary import Gate, NoisyTypes, plan_domain
@@ -90,7 +98,8 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
         raise InvalidValue("columns", list(types.values()), "numeric, text or of an open type for --schema-epsilon")
     budget = Budget(epsilon=epsilon, delta=delta)
     table = read_columns(data, open_ + numbers + texts)
-    with Gate.create(ledger, budget) as gate:
+    known = [] if open_ else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
+    with Gate.create(ledger, budget) as gate, _charged(book, gate.ledger, [m.event(gate) for m in known]):
         if open_:
             elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
             types = types | {name: kind for name, kind in elected.items() if kind is not None}
@@ -107,6 +116,31 @@ def _released(data: Path, types: dict[str, str], *, epsilon: float, delta: float
         what = "types, bounds and categories" if open_ else "bounds and categories"
         errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
     return {**found, "types": types, "paid": cost, "cost": (epsilon, delta)}
+
+
+@contextmanager
+def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator[None]:
+    """Reserves in a budget book, if there is one, and charges in the end what the ledger says.
+
+    Events that are known are reserved as such. Where types are voted on, which events follow depends on the vote: the release as a
+    whole is then reserved, as (epsilon, delta)-DP.
+    """
+    if book is None:
+        yield
+        return
+    assert ledger.path is not None
+    opened, run = BudgetBook(book), new_run()
+    try:
+        cost = events or opened.quote(ledger.header.budget, sampled=True)
+        opened.reserve(run, cost, ledger=ledger.path, purpose="schema init", neighbours=ledger.header.neighbours)
+    except BudgetBookError:
+        ledger.path.unlink()  # nothing was spent
+        raise
+    try:
+        yield
+        ledger.seal()
+    finally:
+        opened.settle(run, read_ledger(ledger.path))
 
 
 @app.command()

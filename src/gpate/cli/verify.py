@@ -18,6 +18,9 @@ def verify(
     for_release: Annotated[
         bool, typer.Option("--for-release", help="Fail also if the release is stamped not for release.")
     ] = False,
+    budget: Annotated[
+        Path | None, typer.Option(help="Budget book of the data set: check that it has this release's entry.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 1 if a check fails."""
@@ -27,7 +30,7 @@ def verify(
         raise InvalidValue(
             "release", str(release), f"the release folder, {release / 'release'}", "This is the run folder."
         )
-    found = check(release)
+    found = check(release, budget=budget)
     good = found.releasable if for_release else found.passed
     certificate = found.certificate
     if as_json:

@@ -14,10 +14,10 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpate.accounting import Receipt
+from gpate.accounting import BookPosition, Receipt
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseVersion
 from gpate.neighbours import protects_units
 from gpate.release import release_files as files
@@ -58,6 +58,7 @@ class Certificate:
         not_for_release: reasons not to publish it; empty if there are none.
         head: the ledger's last line.
         files: the other files of the release, by name.
+        book: the run's entry in the budget book of its data set; None without one.
     """
 
     gpate_version: str
@@ -70,6 +71,7 @@ class Certificate:
     not_for_release: tuple[str, ...]
     head: Receipt
     files: Mapping[str, FileRecord] = field(hash=False)
+    book: BookPosition | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "not_for_release", tuple(self.not_for_release))
@@ -90,7 +92,7 @@ class Certificate:
         return hashlib.sha256(files.to_json(self._content())).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        return {
+        content = {
             "gpate_certificate": VERSION,
             "gpate_version": self.gpate_version,
             "epsilon": self.epsilon,
@@ -103,6 +105,7 @@ class Certificate:
             "ledger_head": {"line": self.head.line, "chain": self.head.chain},
             "files": {name: {"sha256": file.sha256, "size": file.size} for name, file in self.files.items()},
         }
+        return content if self.book is None else {**content, "budget_book": asdict(self.book)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the fingerprint; infinite numbers are the string "inf"."""
@@ -139,6 +142,7 @@ class Certificate:
                     name: FileRecord(sha256=_hash(file["sha256"]), size=_whole(file["size"]))
                     for name, file in listed.items()
                 },
+                book=_book(data["budget_book"]) if "budget_book" in data else None,
             )
 
         with contextlib.suppress(InvalidValue):
@@ -182,11 +186,30 @@ class Certificate:
             f"Any outcome of this release, and anything inferred from it, is at most e^{self.epsilon:g}{factor} times as "
             f"likely with {whole} in the data as without {them}, and vice versa, except with probability "
             f"{self.delta:g}. That bound was fixed before the run; the ledger records a spend of {self.spend:.4g}.",
+            *self._over_all_runs(),
             f"Not covered: facts about the whole population (they are the purpose of a release); {uncovered}; the content of "
             "the schema and the settings, which are public; anything else published about the records; the accuracy of the "
             "synthetic records.",
         ]
         return "\n\n".join(parts)
+
+    def _over_all_runs(self) -> list[str]:
+        if self.book is None:
+            return []
+        return [
+            f"All runs that are charged to the same budget book together guarantee epsilon = {self.book.epsilon:g} and delta = "
+            f"{self.book.delta:g}; this one is entry {self.book.entry:,} of the book with the fingerprint {self.book.book}."
+        ]
+
+
+def _book(data: Mapping[str, Any]) -> BookPosition:
+    return BookPosition(
+        book=_hash(data["book"]),
+        entry=_whole(data["entry"]),
+        chain=_hash(data["chain"]),
+        epsilon=_number(data["epsilon"]),
+        delta=_number(data["delta"]),
+    )
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from gpate.accounting import Budget, LedgerContents, parse_ledger
+from gpate.accounting import Budget, BudgetBook, LedgerContents, parse_ledger
 from gpate.accounting.accountants import Tally
 from gpate.errors import GpateError, InvalidValue
 from gpate.generators import MixtureSpec, Spec
@@ -100,8 +100,14 @@ class _Checklist:
             self.add(name, [f"not checked: {why}"], "")
 
 
-def verify(folder: str | os.PathLike[str]) -> Verification:
+def verify(
+    folder: str | os.PathLike[str], *, budget: BudgetBook | str | os.PathLike[str] | None = None
+) -> Verification:
     """Verify a release. An invalid one raises nothing: its checks say what is wrong.
+
+    Args:
+        folder: the release.
+        budget: the budget book that its run was charged to, to check the entry that the certificate names.
 
     Raises:
         ReleaseNotFound: there is no such folder.
@@ -117,6 +123,10 @@ def verify(folder: str | os.PathLike[str]) -> Verification:
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
     _check_ledger(rows, contents[files.LEDGER], certificate, _schema(contents[files.SCHEMA]))
     _check_generator(rows, contents)
+    if certificate is not None and (budget is not None or certificate.book is not None):
+        rows.add(
+            "budget book", _book_problems(certificate, budget), _book_detail(certificate, checked=budget is not None)
+        )
     return Verification(checks=tuple(rows.rows), certificate=certificate)
 
 
@@ -278,6 +288,35 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
     broken = [f"{name} contains NaN or infinity" for name in infinite_weights(weights)]
     rows.add("weights finite", broken, "all of them")
+
+
+def _book_problems(certificate: Certificate, budget: BudgetBook | str | os.PathLike[str] | None) -> list[str]:
+    """How a budget book differs from what the certificate says of it; empty if it does not, or is not given."""
+    if budget is None:
+        return []
+    if certificate.book is None:
+        return ["the certificate names no budget book: its run was not charged to one"]
+    try:
+        book = (budget if isinstance(budget, BudgetBook) else BudgetBook(budget)).contents()
+    except GpateError as problem:
+        return [str(problem)]
+    named = certificate.book
+    if named.book != book.chains[0]:
+        return [f"another book: its fingerprint is {book.chains[0]}, the certificate names {named.book}"]
+    if not 0 < named.entry <= len(book.entries) or book.position(named.entry) != named:
+        return [f"it has no such entry {named.entry}: entries were removed, or the certificate is of another release"]
+    entry = book.entries[named.entry - 1]
+    if entry.head != certificate.head or not entry.sealed or entry.neighbours != certificate.neighbours:
+        return [f"entry {named.entry} is not about this ledger"]
+    late = [number for number, other in enumerate(book.entries, 1) if other.run == entry.run and number > named.entry]
+    return [f"entry {late[0]} charges the same run again"] if late else []
+
+
+def _book_detail(certificate: Certificate, *, checked: bool) -> str:
+    if certificate.book is None:
+        return ""
+    named = f"entry {certificate.book.entry:,} of the book with fingerprint {certificate.book.book}"
+    return f"{named} names this ledger's last line" if checked else f"{named}; give the book to check it (--budget)"
 
 
 def _named(spec: Spec) -> str:

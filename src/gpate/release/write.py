@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from gpate.accounting import Header, Ledger, read_ledger
+from gpate.accounting import BookPosition, Header, Ledger, LedgerContents, read_ledger
 from gpate.atomic_files import PARTIAL
 from gpate.errors import LedgerError, ReleaseRefused
 from gpate.generators import Spec
@@ -41,6 +41,7 @@ def write_release(
     settings: Mapping[str, Any],
     not_for_release: Sequence[str],
     notes: Sequence[str] = (),
+    settle: Callable[[LedgerContents], BookPosition] | None = None,
 ) -> Certificate:
     """Seal the ledger and write the release.
 
@@ -54,6 +55,7 @@ def write_release(
         settings: the recipe and its settings, as plain data. Public.
         not_for_release: `gate.not_for_release`, and any reason of the method.
         notes: warnings, computed from settings and released values. Public.
+        settle: charges the sealed ledger to a budget book, and may be called again; None without one.
 
     Returns:
         The certificate.
@@ -110,6 +112,7 @@ def write_release(
         not_for_release=reasons,
         head=head,
         files={name: FileRecord.of(content[name]) for name in files.CERTIFIED},
+        book=None if settle is None else settle(contents),
     )
     files.write(folder, files.CERTIFICATE, certificate.to_bytes())
     return certificate

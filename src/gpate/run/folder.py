@@ -98,6 +98,12 @@ class RunFolder:
         with contextlib.suppress(OSError):  # somebody put a file into it just now
             self.path.rmdir()
 
+    def discard_plan(self) -> None:
+        """Removes a run that could not begin although its plan was written, if nothing was spent."""
+        if never_used(self.ledger):
+            (self.private / _PLAN).unlink(missing_ok=True)
+        self.discard()
+
     def subfolder(self, name: str) -> RunFolder:
         """The same run with a folder of its own in private/, for a part that keeps its own checkpoint and answers."""
         inner = RunFolder(self.path)

@@ -1,0 +1,394 @@
+"""One budget for a data set, as a custodian uses it: fits, a paid schema, failures, kills, a moved or edited book, verification."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from gpate import BudgetBook, Synthesizer
+from gpate.accounting import read_ledger
+from gpate.accounting.book_charges import cost_of
+from gpate.boundary import Gate
+from gpate.cli import app, main
+from gpate.errors import BudgetBookExceeded, BudgetBookMismatch, GpateError, InvalidValue, LedgerBusy
+from gpate.release import verify
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Interrupted, Monitor
+from gpate.run.reservation import Reservation, settle_run
+from tests.command import gpate
+from tests.methods.small import FAST, TABLE, table
+from tests.processes import run as run_process
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table, its schema and a book of epsilon 2, to work in."""
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("table.csv", index=False)
+    TABLE.save(tmp_path / "schema.yaml")
+    assert gpate("budget", "create", "clinic.budget", "--epsilon", 2, "--delta", "1e-6", "--schema", "schema.yaml") == 0
+    return tmp_path
+
+
+def fit(out: str, *options: object, epsilon: float = 1.0, book: str = "clinic.budget") -> int:
+    source = ("table.csv", "--schema", "schema.yaml", "--quick", "--quiet")
+    return gpate("fit", *source, "--epsilon", epsilon, "--out", out, "--budget", book, *options)
+
+
+def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    capsys.readouterr()
+    assert gpate("budget", "show", "clinic.budget", "--json") == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+# --- runs that succeed or are refused ----------------------------------------------------------------------------------
+
+
+def test_runs_add_up_until_one_is_refused_with_what_is_left(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("one") == fit("two", "--noise", "fast") == 0  # fast noise is charged too
+    shown = facts(capsys)
+    assert 1.4 < float(str(shown["epsilon_spent_or_reserved"])) < 2.0
+    before = Path("clinic.budget").read_bytes()
+    assert fit("three", epsilon=1.8) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "BudgetBookExceeded: A run with epsilon 1.8 and delta 1e-05 does not fit" in said
+    left = said.split("Left is epsilon ")[1].split()[0]
+    assert Path("clinic.budget").read_bytes() == before
+    assert not Path("three").exists()  # nothing is left behind
+    assert fit("three", epsilon=float(left)) == 0
+    assert facts(capsys)["open_reservations"] == 0
+    assert BudgetBook("clinic.budget").contents().spend <= 2.0
+
+
+def test_a_release_names_its_entry_and_verifies_against_the_book(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit("one") == fit("two") == 0
+    assert gpate("verify", "one/release", "--budget", "clinic.budget") == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "this one is entry 2 of the book with the fingerprint" in said
+    found = verify("one/release", budget="clinic.budget")
+    assert found.passed
+    assert found.certificate is not None
+    assert found.certificate.book is not None
+    entry = BudgetBook("clinic.budget").contents().entries[found.certificate.book.entry - 1]
+    assert entry.head == found.certificate.head
+    assert verify("one/release").passed
+    # another book, a book without the entry, an edited one, no book at all, and a release without an entry
+    gpate("budget", "create", "other.budget", "--epsilon", 2, "--delta", "1e-6")
+    lines = Path("clinic.budget").read_bytes().splitlines(keepends=True)
+    Path("cut.budget").write_bytes(b"".join(lines[:2]))
+    Path("edited.budget").write_bytes(b"".join(lines).replace(b'"fit"', b'"fat"', 1))
+    for wrong in ("other.budget", "cut.budget", "edited.budget", "missing.budget"):
+        checks = {check.name: check.passed for check in verify("one/release", budget=wrong).checks}
+        assert not checks.pop("budget book"), wrong
+        assert all(checks.values())
+    assert gpate("fit", "table.csv", "--schema", "schema.yaml", "--quick", "--out", "free") == 0
+    assert "other runs on the same records add up" in " ".join(capsys.readouterr().out.split())
+    assert "budget_book" not in Path("free/release/certificate.json").read_text()
+    assert gpate("verify", "free/release", "--budget", "clinic.budget") == 1
+    assert gpate("verify", "free/release") == 0
+
+
+def test_an_entry_of_another_run_does_not_verify(place: Path) -> None:
+    assert fit("one") == fit("two") == 0
+    contents = BudgetBook("clinic.budget").contents()
+    from gpate.release.certificate import Certificate
+
+    one = Certificate.from_bytes(Path("one/release/certificate.json").read_bytes())
+    for number in (1, 3, 4):  # the reservations, and the other run
+        forged = Certificate(**{**one.__dict__, "book": contents.position(number)})
+        Path("one/release/certificate.json").write_bytes(forged.to_bytes())
+        failed = [check.name for check in verify("one/release", budget="clinic.budget").checks if not check.passed]
+        assert failed == ["budget book"]
+
+
+def test_a_run_without_noise_and_a_missing_book_are_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("run", "--recipe", "nonprivate") == 2
+    assert "epsilon must be finite for a run with a budget book" in " ".join(capsys.readouterr().err.split())
+    assert fit("run", book="missing") == 2
+    assert "There is no budget book" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_run_with_a_renyi_accountant_is_charged_as_a_whole(place: Path) -> None:
+    """Its curve is not known when it begins."""
+    gpate("budget", "create", "b", "--epsilon", 3, "--delta", "2e-5", "--other-epsilon", 1, "--other-delta", "1e-5")
+    changes = {**FAST, "threshold_sigma": 90.0, "vote_sigma": 60.0, "iterations": 1, "accountant": "rdp"}
+    few = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
+    assert fit("run", "--recipe", "paper-mnist-eps1", *few, book="b") == 0
+    (entry,) = BudgetBook("b").contents().runs.values()
+    assert (entry.charge.epsilon, entry.charge.delta, entry.charge.mu_squared) == (1.0, 1e-5, 0.0)
+    with pytest.raises(BudgetBookExceeded, match="sample records in secret"):
+        Synthesizer(recipe="dpgan", quick=True).fit(table(), schema=TABLE, budget="b")
+    assert fit("rest", book="b") == 0
+
+
+@pytest.mark.slow
+def test_a_sampled_run_is_charged_as_a_whole(place: Path) -> None:
+    """Its parameters are not known when it begins."""
+    gpate("budget", "create", "b", "--epsilon", 3, "--delta", "2e-5", "--other-epsilon", 1, "--other-delta", "1e-5")
+    few = ("--recipe", "dpgan", "--set", "iterations=2", "--set", "samples=8")
+    assert fit("run", *few, book="b") == 0
+    (entry,) = BudgetBook("b").contents().runs.values()
+    assert (entry.charge.epsilon, entry.charge.delta, entry.charge.mu_squared) == (1.0, 1e-5, 0.0)
+
+
+def test_a_paid_schema_is_charged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draft = ("schema", "init", "table.csv", "-o", "draft.yaml", "--schema-epsilon", 1, "--delta", "1e-6")
+    assert gpate(*draft, "--ledger", "ledger.jsonl", "--budget", "clinic.budget") == 0
+    ledger = read_ledger("ledger.jsonl")
+    assert ledger.sealed
+    contents = BudgetBook("clinic.budget").contents()
+    (entry,) = contents.runs.values()
+    assert (entry.purpose, entry.head, entry.open) == ("schema init", ledger.head, False)
+    assert entry.charge == cost_of(ledger.tally, pure_as_mu=False)
+    assert contents.spend == pytest.approx(1.0, rel=1e-3)
+    assert fit("run") == 0
+    # what does not fit is not released, and its ledger is gone
+    too_much = ("schema", "init", "table.csv", "--schema-epsilon", 1.9, "--delta", "1e-6", "--ledger", "second.jsonl")
+    capsys.readouterr()
+    assert gpate(*too_much, "--budget", "clinic.budget") == 2
+    assert "does not fit into the budget" in " ".join(capsys.readouterr().err.split())
+    assert not Path("second.jsonl").exists()
+    assert gpate("schema", "init", "table.csv", "--budget", "clinic.budget") == 2
+
+
+# --- runs that fail, are stopped, killed and resumed ---------------------------------------------------------------------
+
+
+class Failed(GpateError):
+    """What a test makes go wrong."""
+
+
+def failing_after(releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, real = releases, Gate.pay
+
+    def pay(gate: Gate, *arguments: object, **options: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Failed("on purpose")
+        return real(gate, *arguments, **options)
+
+    monkeypatch.setattr(Gate, "pay", pay)
+
+
+def test_a_failed_run_is_charged_what_it_released_and_can_be_resumed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        failing_after(2, patch)
+        assert fit("run") == 2
+    contents = BudgetBook("clinic.budget").contents()
+    ledger = read_ledger("run/release/ledger.jsonl")
+    assert len(ledger.entries) == 2
+    (entry,) = contents.runs.values()
+    assert not entry.open
+    assert entry.head == ledger.head
+    assert contents.charged == cost_of(ledger.tally, pure_as_mu=False)
+    assert contents.spend < 0.9
+    assert gpate("fit", "--resume", "run", "--quiet") == 0
+    finished = BudgetBook("clinic.budget").contents()
+    assert [entry.open for entry in finished.entries] == [True, False, True, False]
+    assert len(finished.runs) == 1
+    assert verify("run/release", budget="clinic.budget").passed
+    assert finished.charged == cost_of(read_ledger("run/release/ledger.jsonl").tally, pure_as_mu=False)
+
+
+def test_a_resumed_run_is_refused_if_others_took_the_rest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        failing_after(2, patch)
+        assert fit("run", epsilon=1.5) == 2
+    assert fit("other", epsilon=1.5) == 0
+    before = Path("run/release/ledger.jsonl").read_bytes()
+    with pytest.raises(BudgetBookExceeded):
+        Synthesizer.resume("run")
+    assert Path("run/release/ledger.jsonl").read_bytes() == before
+
+
+def test_a_stopped_run_keeps_its_reservation(place: Path) -> None:
+    model = Synthesizer(quick=True)
+    with pytest.raises(Interrupted):
+        model.fit("table.csv", schema=TABLE, out="run", budget="clinic.budget", monitor=Monitor(stop=lambda: True))
+    (entry,) = BudgetBook("clinic.budget").contents().runs.values()
+    assert entry.open
+    Synthesizer.resume("run")
+    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True, False]
+
+
+def test_a_moved_or_edited_or_shortened_book_is_refused_on_resume(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        failing_after(2, patch)
+        assert fit("run") == 2
+    raw = Path("clinic.budget").read_bytes()
+    lines = raw.splitlines(keepends=True)
+    gpate("budget", "create", "other", "--epsilon", 2, "--delta", "1e-6")
+    wrong = {"another": Path("other").read_bytes(), "edited": raw.replace(b'"fit"', b'"fat"', 1), "short": lines[0]}
+    for content in wrong.values():
+        Path("clinic.budget").write_bytes(content)
+        capsys.readouterr()
+        assert gpate("fit", "--resume", "run") == 2
+        assert "Fix: " in capsys.readouterr().err
+    Path("clinic.budget").rename("moved")
+    assert gpate("fit", "--resume", "run") == 2
+    assert "Fix: put it back" in " ".join(capsys.readouterr().err.split())
+    Path("clinic.budget").write_bytes(raw)
+    assert gpate("fit", "--resume", "run", "--quiet") == 0
+
+
+def killed_fit(after: int, where: str) -> None:
+    """A fit that is killed after so many releases, or before or after its reservation is written."""
+    real, begin = Gate.pay, Reservation.begin
+    left = after
+
+    def pay(gate: Gate, *arguments: object, **options: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0 and where == "release":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(gate, *arguments, **options)
+
+    def begun(reservation: Reservation, ledger: object) -> None:
+        if where == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin(reservation, ledger)
+        if where == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Gate.pay, Reservation.begin = pay, begun
+    main(["fit", "table.csv", "--schema", "schema.yaml", "--quick", "--out", "run", "--budget", "clinic.budget"])
+
+
+@pytest.mark.parametrize(
+    ("where", "releases", "entries"), [("before", 0, 0), ("after", 0, 1), ("release", 0, 1), ("release", 3, 1)]
+)
+def test_a_killed_run_is_resumed_under_its_own_reservation(
+    place: Path, where: str, releases: int, entries: int
+) -> None:
+    assert run_process(killed_fit, releases, where, cwd=place).returncode == -signal.SIGKILL
+    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True] * entries
+    assert gpate("fit", "--resume", "run", "--quiet") == 0
+    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True, False]
+    assert verify("run/release", budget="clinic.budget").passed
+
+
+def test_the_rest_of_a_killed_run_is_handed_back_by_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_process(killed_fit, 3, "release", cwd=place).returncode == -signal.SIGKILL
+    assert facts(capsys)["open_reservations"] == 1
+    shutil.move("run", "elsewhere")
+    assert gpate("budget", "settle", "clinic.budget", "elsewhere") == 0
+    assert "Left for a run" in capsys.readouterr().out
+    contents = BudgetBook("clinic.budget").contents()
+    assert contents.charged == cost_of(read_ledger("elsewhere/release/ledger.jsonl").tally, pure_as_mu=False)
+    assert facts(capsys)["open_reservations"] == 0
+    assert gpate("budget", "settle", "clinic.budget", "elsewhere") == 0  # again: nothing changes
+    assert BudgetBook("clinic.budget").contents().entries == contents.entries
+    assert gpate("budget", "settle", "clinic.budget", "table.csv") == 2
+    assert "has no reservation for" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_running_run_is_not_settled(place: Path) -> None:
+    book = BudgetBook("clinic.budget")
+    seen: list[type] = []
+
+    def stop() -> bool:
+        with pytest.raises(LedgerBusy):
+            settle_run(book, "run")
+        seen.append(LedgerBusy)
+        return False
+
+    Synthesizer(quick=True).fit("table.csv", schema=TABLE, out="run", budget=book, monitor=Monitor(stop=stop))
+    assert seen
+
+
+def test_a_release_that_could_not_be_written_is_written_later(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settled and sealed, but without a certificate: the run goes on with nothing reserved."""
+    from gpate.release import release_files
+
+    real = release_files.write
+
+    def fails(folder: Path, name: str, data: bytes) -> None:
+        if name == release_files.CERTIFICATE:
+            raise Failed("on purpose")
+        real(folder, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release_files, "write", fails)
+        assert fit("run") == 2
+    entries = BudgetBook("clinic.budget").contents().entries
+    assert [entry.sealed for entry in entries] == [False, True]
+    assert gpate("fit", "--resume", "run", "--quiet") == 0
+    assert BudgetBook("clinic.budget").contents().entries == entries
+    assert verify("run/release", budget="clinic.budget").passed
+
+
+def test_a_book_that_is_lost_during_a_failed_run_does_not_hide_why(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_after(1, monkeypatch)
+    warnings: list[str] = []
+    monitor = Monitor(on_warning=warnings.append)
+    real = Reservation.begin
+
+    def begin_and_lose(reservation: Reservation, ledger: object) -> None:
+        real(reservation, ledger)
+        Path(reservation.path).unlink()
+
+    monkeypatch.setattr(Reservation, "begin", begin_and_lose)
+    with pytest.raises(Failed):
+        Synthesizer(quick=True).fit(table(), schema=TABLE, out="run", budget="clinic.budget", monitor=monitor)
+    assert any("stays reserved" in warning for warning in warnings)
+
+
+def test_two_runs_that_begin_at_once_do_not_both_get_the_last_of_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were quoted before either reserved."""
+    real = Reservation.begin
+
+    def begin(reservation: Reservation, ledger: object) -> None:
+        monkeypatch.setattr(Reservation, "begin", real)
+        assert fit("quicker", epsilon=1.8) == 0
+        real(reservation, ledger)
+
+    monkeypatch.setattr(Reservation, "begin", begin)
+    with pytest.raises(BudgetBookExceeded):
+        Synthesizer(epsilon=1.8, quick=True).fit(table(), schema=TABLE, out="slower", budget="clinic.budget")
+    assert not Path("slower").exists()
+    RunFolder.create("slower")
+
+
+def test_show_names_the_runs_and_finds_edits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate("budget", "show", "clinic.budget") == 0
+    assert "epsilon left" in capsys.readouterr().out
+    assert fit("run") == 0
+    assert gpate("budget", "show", "clinic.budget") == 0
+    assert "finished" in capsys.readouterr().out
+    Path("clinic.budget").write_bytes(Path("clinic.budget").read_bytes().replace(b"0.0", b"0.1", 1))
+    assert gpate("budget", "show", "clinic.budget") == 2
+    assert "BudgetBookCorrupt" in capsys.readouterr().err
+    assert gpate("budget", "create", "clinic.budget", "--epsilon", 2, "--delta", "1e-6") == 2
+
+
+def test_settings_of_a_resumed_run_stay(place: Path) -> None:
+    with pytest.raises(InvalidValue, match="--budget"):
+        app(["fit", "--resume", "run", "--budget", "clinic.budget"], standalone_mode=False)
+
+
+def test_a_ledger_of_another_run_does_not_continue_a_settled_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        failing_after(2, patch)
+        assert fit("run") == 2
+        failing_after(1, patch)
+        assert fit("other") == 2
+    shutil.copy("other/release/ledger.jsonl", "run/release/ledger.jsonl")
+    with pytest.raises(BudgetBookMismatch, match="not a continuation"):
+        Synthesizer.resume("run")
