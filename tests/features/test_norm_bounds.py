@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,11 @@ from hypothesis.extra import numpy as hnp
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
-from gpate.features import FeatureMap, Learner, learn_features
+from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
+from gpate.methods.base import chunk_for
 from gpate.methods.embedding.method import Embedding, _Releases
+from gpate.methods.embedding.settings import COLOUR_IMAGES
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema
 from gpate.streams import Streams
@@ -95,21 +99,34 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
-@pytest.mark.parametrize("precision", ["highest", "high"])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
+@pytest.mark.parametrize("map_", ["first", "learned"])
+@pytest.mark.parametrize("precision", ["highest", "high"])  # a run has the second, which allows TF32
 def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
-    shape: tuple[int, int, int], precision: str
+    shape: tuple[int, int, int], map_: str, precision: str
 ) -> None:
-    phi = image_features(shape, settings=ImageFeatures(frequencies=2000), streams=Streams(0), device="cuda")
+    """At the sizes that runs use: their chunk, their number of frequencies, first and learned maps, full and nearly empty chunks."""
+    own = COLOUR_IMAGES if shape[0] == 3 else Embedding()
+    size, device = chunk_for(math.prod(shape)), torch.device("cuda")
     stream = torch.Generator(device="cuda").manual_seed(0)
-    record = torch.rand(1, *shape, generator=stream, device="cuda")
-    seen, before = [], torch.get_float32_matmul_precision()
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        for place in (0, 1, 17, 200, 248, 249):
-            chunk = torch.rand(250, *shape, generator=stream, device="cuda")
-            chunk[place] = record
-            seen.append(phi(chunk)[place])
+        phi = image_features(shape, settings=own.first, streams=Streams(0), device=device)
+        if map_ == "learned":
+            images = torch.rand(2000, *shape, generator=stream, device=device)
+            labels = torch.arange(2000, device=device) % 10
+            later = replace(own.later, samples=2000, epochs=1)
+            found = learn_features(images, labels, 10, settings=later, streams=Streams(0), round_=1)
+            phi = LearnedFeatures.from_state(found.state(), shape, 10, settings=later, device=device)
+        record = torch.rand(1, *shape, generator=stream, device=device)
+        seen = []
+        for place in (0, 1, 17, size // 2, size - 2, size - 1):
+            chunk = torch.rand(size, *shape, generator=stream, device=device)
+            for company in (chunk, torch.zeros_like(chunk)):
+                company[place] = record
+                with torch.no_grad():
+                    seen.append(phi(company)[place].clone())
     finally:
         torch.set_float32_matmul_precision(before)
     assert all(torch.equal(seen[0], other) for other in seen)
