@@ -16,10 +16,11 @@ from hypothesis.extra import numpy as hnp
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
+from gpate.errors import InvalidValue
 from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
 from gpate.methods.base import chunk_for
-from gpate.methods.embedding.method import Embedding, _Releases
+from gpate.methods.embedding.method import Embedding, _Releases, require_rows_alike
 from gpate.methods.embedding.settings import COLOUR_IMAGES
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema
@@ -105,7 +106,9 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
 def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
     shape: tuple[int, int, int], map_: str, precision: str
 ) -> None:
-    """At the sizes that runs use: their chunk, their number of frequencies, first and learned maps, full and nearly empty chunks."""
+    """At the sizes that runs use: their chunk, their number of frequencies, first and learned maps, full and nearly empty chunks.
+    Where a GPU does not do it in full precision, a run with it is refused.
+    """
     own = COLOUR_IMAGES if shape[0] == 3 else Embedding()
     size, device = chunk_for(math.prod(shape)), torch.device("cuda")
     stream = torch.Generator(device="cuda").manual_seed(0)
@@ -120,13 +123,37 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
             found = learn_features(images, labels, 10, settings=later, streams=Streams(0), round_=1)
             phi = LearnedFeatures.from_state(found.state(), shape, 10, settings=later, device=device)
         record = torch.rand(1, *shape, generator=stream, device=device)
-        seen = []
-        for place in (0, 1, 17, size // 2, size - 2, size - 1):
-            chunk = torch.rand(size, *shape, generator=stream, device=device)
-            for company in (chunk, torch.zeros_like(chunk)):
-                company[place] = record
-                with torch.no_grad():
-                    seen.append(phi(company)[place].clone())
+        everywhere = record.expand(size, *shape).contiguous()
+        with torch.no_grad():
+            seen = [phi(everywhere)]
+            for place in (0, 1, 17, size // 2, size - 2, size - 1):
+                chunk = torch.rand_like(everywhere)
+                for company in (chunk, torch.zeros_like(chunk)):
+                    company[place] = record
+                    seen.append(phi(company)[place : place + 1])
+        alike = all(torch.equal(seen[0][:1].expand_as(other), other) for other in seen)
+        if alike:
+            require_rows_alike(phi, shape, chunk=size, device=device)
+        else:
+            assert precision == "highest", "a run must not depend on a record's place"
+            with pytest.raises(InvalidValue, match="device must be"):
+                require_rows_alike(phi, shape, chunk=size, device=device)
     finally:
         torch.set_float32_matmul_precision(before)
-    assert all(torch.equal(seen[0], other) for other in seen)
+
+
+def test_a_device_on_which_a_place_matters_is_refused() -> None:
+    """Planted: the last row of a chunk is computed otherwise."""
+    phi = MAPS["both"]
+
+    class Uneven:
+        bound, dims = phi.bound, phi.dims
+
+        def __call__(self, images: torch.Tensor) -> torch.Tensor:
+            found = phi(images)
+            found[-1] *= 1 + 1e-7
+            return found
+
+    require_rows_alike(phi, SHAPE, chunk=20, device=torch.device("cpu"))
+    with pytest.raises(InvalidValue, match="any place of a chunk"):
+        require_rows_alike(Uneven(), SHAPE, chunk=20, device=torch.device("cpu"))
