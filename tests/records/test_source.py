@@ -189,6 +189,14 @@ def test_a_line_of_a_csv_file_is_a_record_by_itself(tmp_path, line, repaired, dr
     assert len(encoded.labels) == 3 + (repaired is not None) - dropped
 
 
+def test_two_stray_quotes_take_no_line_between_them(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text('age,job,grade,married\n1,"cook,1,1\n30,cook,1,1\n2,"007,1,1\n40,cook,1,1\n')
+    found = read(path, PEOPLE)
+    assert usable(found, PEOPLE).records["age"].tolist() == [30, 40]
+    assert len(found.records) == 4
+
+
 def test_fields_in_quotes_hold_line_ends_up_to_a_hundred_of_them(tmp_path):
     path = tmp_path / "people.csv"
     schema = TableSchema(
