@@ -480,12 +480,13 @@ def many_entries(book: BudgetBook, number: int) -> None:
     identifier, quoted = reserved(book, Budget(epsilon=0.01, delta=1e-6))
     book.settle(identifier, spent(quoted, [DiscreteGaussian(sigma=500.0, grid=grid_for(500.0))]))
     first, last = book.contents().entries
-    chain, out, total = book.contents().chains[-1], [], last.total
+    chain, out, total, count = book.contents().chains[-1], [], last.total, 2
     for _ in range((number - 2) // 2):
         identifier = new_run()
         lines = ((first, total.plus(first.charge)), (last, total.plus(last.charge)))
         for entry, sum_then in lines:
-            content = {**entry.to_json(), "run": identifier, "total": sum_then.to_json()}
+            count += 1
+            content = {**entry.to_json(), "number": count, "run": identifier, "total": sum_then.to_json()}
             chain, line = linked(chain, body_of(content))
             out.append(line)
         total = total.plus(last.charge)
