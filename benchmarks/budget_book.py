@@ -25,7 +25,7 @@ def charged(book: BudgetBook, ledger: Path) -> None:
     reserved_for.cache_clear()
     ledger.unlink(missing_ok=True)
     reservation = Reservation.planned(book, Budget(epsilon=0.05, delta=1e-6), sampled=False)
-    with Ledger.create(ledger, Header(budget=reservation.budget, noise="exact")) as opened:
+    with Ledger.create(ledger, Header(budget=reservation.budget, noise="exact", run=reservation.run)) as opened:
         reservation.begin(opened)
         opened.append(largest(reservation.budget), purpose="x")
     reservation.settle(read_ledger(ledger))

@@ -496,7 +496,7 @@ def _begun(
     """
     gate: Gate | None = None
     try:
-        gate = Gate.create(ledger, budget, noise)
+        gate = Gate.create(ledger, budget, noise, run=None if reservation is None else reservation.run)
         folder.save_plan(plan)
         if reservation is not None:
             reservation.begin(gate.ledger)
@@ -514,7 +514,7 @@ def _begun(
 
 def _resumed(reservation: Reservation | None, ledger: Path, budget: Budget, noise: Noise) -> Gate:
     """The gate of an earlier run, whose cost is reserved."""
-    gate = Gate.resume(ledger, budget, noise)
+    gate = Gate.resume(ledger, budget, noise, run=None if reservation is None else reservation.run)
     try:
         if reservation is not None:
             reservation.begin(gate.ledger)

@@ -246,6 +246,10 @@ class BudgetBook:
                     "restore the book from a backup."
                 )
             entry, position = own
+            if contents.header.run != run:
+                raise BudgetBookMismatch(
+                    f"This is not the ledger of the run of entry {position.entry} of {self.path}. Fix: give that run's own ledger."
+                )
             if not entry.open and entry.head == contents.head:
                 return position
             if not entry.open:

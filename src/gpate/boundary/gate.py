@@ -112,16 +112,20 @@ class Gate:
         self._known: dict[tuple[frozenset[tuple[Event, int]], Event], int] = {}
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
-        """A gate with a new ledger at `path`."""
+    def create(
+        cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None, *, run: str | None = None
+    ) -> Self:
+        """A gate with a new ledger at `path`; `run` is its identifier in a budget book, if it has one."""
         noise = noise or ExactNoise()
-        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name)), noise)
+        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name, run=run)), noise)
 
     @classmethod
-    def resume(cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None) -> Self:
+    def resume(
+        cls, path: str | os.PathLike[str], budget: Budget, noise: Noise | None = None, *, run: str | None = None
+    ) -> Self:
         """The gate of an earlier run: what was paid stays paid."""
         noise = noise or ExactNoise()
-        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name)), noise)
+        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, run=run)), noise)
 
     @classmethod
     def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:

@@ -77,7 +77,7 @@ def _released(
     frame = read_columns(data, numbers + texts)
     table = Sensitive({name: np.asarray(frame[name], dtype=object) for name in numbers + texts})
     with (
-        Gate.create(ledger, budget) as gate,
+        Gate.create(ledger, budget, run=None if book is None else new_run()) as gate,
         _charged(book, gate.ledger, [m.event(gate) for m in (bounds, categories) if m]),
     ):
         found = {
@@ -95,18 +95,20 @@ def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator
     if book is None:
         yield
         return
-    assert ledger.path is not None
-    opened, run = BudgetBook(book), new_run()
+    path, run = ledger.path, ledger.header.run
+    assert path is not None
+    assert run is not None
     try:
-        opened.reserve(run, events, ledger=ledger.path, purpose="schema init", neighbours=ledger.header.neighbours)
+        opened = BudgetBook(book)
+        opened.reserve(run, events, ledger=path, purpose="schema init", neighbours=ledger.header.neighbours)
     except BudgetBookError:
-        ledger.path.unlink()  # nothing was spent
+        path.unlink()  # nothing was spent
         raise
     try:
         yield
         ledger.seal()
     finally:
-        opened.settle(run, read_ledger(ledger.path))
+        opened.settle(run, read_ledger(path))
 
 
 @app.command()
