@@ -231,12 +231,16 @@ def test_a_moved_or_edited_or_shortened_book_is_refused_on_resume(
     raw = Path("clinic.budget").read_bytes()
     lines = raw.splitlines(keepends=True)
     gpate("budget", "create", "other", "--epsilon", 2, "--delta", "1e-6")
-    wrong = {"another": Path("other").read_bytes(), "edited": raw.replace(b'"fit"', b'"fat"', 1), "short": lines[0]}
-    for content in wrong.values():
+    wrong = {
+        "is not the budget book that this run began with. Fix: put that one back": Path("other").read_bytes(),
+        "it does not match the hash of the previous line": raw.replace(b'"fit"', b'"fat"', 1),
+        "entries were removed. Fix: restore the book": lines[0],
+    }
+    for says, content in wrong.items():
         Path("clinic.budget").write_bytes(content)
         capsys.readouterr()
         assert gpate("fit", "--resume", "run") == 2
-        assert "Fix: " in capsys.readouterr().err
+        assert says in " ".join(capsys.readouterr().err.split())
     Path("clinic.budget").rename("moved")
     assert gpate("fit", "--resume", "run") == 2
     assert "Fix: put it back" in " ".join(capsys.readouterr().err.split())
