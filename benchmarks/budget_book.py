@@ -15,14 +15,15 @@ from pathlib import Path
 from tests.accounting.test_budget_book import book_at, largest, many_entries
 
 from benchmarks.tables import interleaved_seconds, keep, median_seconds, show
-from gpate.accounting import Budget, BudgetBook, Gaussian, Header, Ledger, read_ledger
+from gpate.accounting import Budget, BudgetBook, Gaussian, Header, Ledger, book_file, read_ledger
 from gpate.accounting.book_charges import reserved_for
 from gpate.run.reservation import Reservation
 
 
 def charged(book: BudgetBook, ledger: Path) -> None:
     """What a fit does with a book, from its beginning to its end, as in a new process."""
-    reserved_for.cache_clear()
+    for cached in (reserved_for, book_file._limits):
+        cached.cache_clear()
     ledger.unlink(missing_ok=True)
     reservation = Reservation.planned(book, Budget(epsilon=0.05, delta=1e-6), sampled=False)
     with Ledger.create(ledger, Header(budget=reservation.budget, noise="exact", run=reservation.run)) as opened:
