@@ -513,7 +513,8 @@ def _begun(
     """
     gate: Gate | None = None
     try:
-        gate = Gate.create(ledger, budget, noise, neighbours=neighbours)
+        run = None if reservation is None else reservation.run
+        gate = Gate.create(ledger, budget, noise, neighbours=neighbours, run=run)
         folder.save_plan(plan)
         if reservation is not None:
             reservation.begin(gate.ledger)
@@ -531,7 +532,8 @@ def _begun(
 
 def _resumed(reservation: Reservation | None, neighbours: str, ledger: Path, budget: Budget, noise: Noise) -> Gate:
     """The gate of an earlier run, whose cost is reserved."""
-    gate = Gate.resume(ledger, budget, noise, neighbours=neighbours)
+    run = None if reservation is None else reservation.run
+    gate = Gate.resume(ledger, budget, noise, neighbours=neighbours, run=run)
     try:
         if reservation is not None:
             reservation.begin(gate.ledger)

@@ -61,9 +61,9 @@ def reserved(book: BudgetBook, budget: Budget = ONE, *, sampled: bool = False) -
     return identifier, quoted
 
 
-def spent(budget: Budget, events: list[Event], *, seal: bool = True) -> LedgerContents:
+def spent(run: str, budget: Budget, events: list[Event], *, seal: bool = True) -> LedgerContents:
     """A run's ledger."""
-    ledger = Ledger.in_memory(Header(budget=budget, noise="exact"))
+    ledger = Ledger.in_memory(Header(budget=budget, noise="exact", run=run))
     for event in events:
         ledger.append(event, purpose="x")
     if seal:
@@ -84,7 +84,7 @@ def test_four_runs_cost_less_than_four_times_one(tmp_path: Path) -> None:
     book = book_at(tmp_path)
     for _ in range(4):
         identifier, quoted = reserved(book)
-        book.settle(identifier, spent(quoted, [largest(quoted)]))
+        book.settle(identifier, spent(identifier, quoted, [largest(quoted)]))
     exact = accountant_for([Gaussian(sigma=1.0)]).epsilon([largest(quoted)] * 4, delta=1e-6)
     assert book.contents().spend == pytest.approx(exact, rel=1e-4)
     assert 2.0 < exact < 2.2
@@ -180,7 +180,7 @@ def test_random_histories_never_exceed_the_budget(
             identifier = data.draw(st.sampled_from(sorted(running)))
             quoted = running.pop(identifier)
             events = _some_events(data, quoted)
-            book.settle(identifier, spent(quoted, events, seal=data.draw(st.booleans())))
+            book.settle(identifier, spent(identifier, quoted, events, seal=data.draw(st.booleans())))
             paid[identifier] = events
         else:
             asked = Budget(
@@ -284,7 +284,7 @@ def test_sampled_runs_add_up_to_a_part_that_is_fixed_first(tmp_path: Path) -> No
     reserved(book)  # Gaussians get the rest
     sampled = [PoissonSampledGaussian(noise_multiplier=9.0, sampling_probability=0.01)]
     before = book.contents().charged
-    book.settle(first, spent(half, sampled))
+    book.settle(first, spent(first, half, sampled))
     assert book.contents().charged == before
     wide = BudgetBook.create(tmp_path / "wide", epsilon=4.0, delta=1e-6, other_epsilon=1.0, other_delta=4e-7)
     for _ in range(2):
@@ -316,7 +316,7 @@ def test_a_failed_run_is_charged_what_it_released_and_the_rest_returns(tmp_path:
     book = book_at(tmp_path, 1.0)
     identifier, quoted = reserved(book)
     some = [GNMax(sigma=100.0, bins=10, count=20, grid=grid_for(100.0))]
-    ledger = spent(quoted, some, seal=False)
+    ledger = spent(identifier, quoted, some, seal=False)
     position = book.settle(identifier, ledger)
     assert book.settle(identifier, ledger) == position  # after a crash
     contents = book.contents()
@@ -334,7 +334,7 @@ def test_a_failed_run_is_charged_what_it_released_and_the_rest_returns(tmp_path:
 def test_a_run_whose_rest_was_taken_by_another_is_not_resumed(tmp_path: Path) -> None:
     book = book_at(tmp_path, 1.0)
     first, quoted = reserved(book)
-    book.settle(first, spent(quoted, [DiscreteGaussian(sigma=20.0, grid=grid_for(20.0))], seal=False))
+    book.settle(first, spent(first, quoted, [DiscreteGaussian(sigma=20.0, grid=grid_for(20.0))], seal=False))
     reserved(book, Budget(epsilon=0.9, delta=1e-6))
     with pytest.raises(BudgetBookExceeded):
         book.reserve(first, quoted, ledger="l", purpose="fit")
@@ -344,7 +344,7 @@ def test_a_run_that_released_nothing_costs_nothing(tmp_path: Path) -> None:
     for sampled in (False, True):
         book = BudgetBook.create(tmp_path / f"{sampled}", epsilon=4.0, delta=1e-6)
         identifier, quoted = reserved(book, sampled=sampled)
-        book.settle(identifier, spent(quoted, [], seal=False))
+        book.settle(identifier, spent(identifier, quoted, [], seal=False))
         assert book.contents().charged == Charge()
         assert book.contents().spend == 0.0
 
@@ -352,13 +352,16 @@ def test_a_run_that_released_nothing_costs_nothing(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_reserved_again_and_another_ledger_does_not_settle_it(tmp_path: Path) -> None:
     book = book_at(tmp_path)
     identifier, quoted = reserved(book)
-    book.settle(identifier, spent(quoted, [largest(quoted)]))
+    book.settle(identifier, spent(identifier, quoted, [largest(quoted)]))
     with pytest.raises(BudgetBookMismatch, match="finished"):
         book.reserve(identifier, quoted, ledger="l", purpose="fit")
     with pytest.raises(BudgetBookMismatch, match="another last line"):
-        book.settle(identifier, spent(quoted, []))
+        book.settle(identifier, spent(identifier, quoted, []))
     with pytest.raises(BudgetBookMismatch, match="no entry for this run"):
-        book.settle(new_run(), spent(quoted, []))
+        book.settle(new_run(), spent("other", quoted, []))
+    second, quoted = reserved(book)
+    with pytest.raises(BudgetBookMismatch, match="not the ledger of the run of entry 3"):
+        book.settle(second, spent(identifier, quoted, [largest(quoted)]))
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -369,7 +372,7 @@ def filled(path: Path) -> bytes:
     for number in range(3):
         identifier, quoted = reserved(book)
         if number:
-            book.settle(identifier, spent(quoted, [largest(quoted)]))
+            book.settle(identifier, spent(identifier, quoted, [largest(quoted)]))
     return book.path.read_bytes()
 
 
@@ -468,7 +471,7 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
     before = book.contents()
     assert len(before.entries) == 10_000
     identifier, quoted = reserved(book)
-    book.settle(identifier, spent(quoted, [largest(quoted)]))
+    book.settle(identifier, spent(identifier, quoted, [largest(quoted)]))
     after = book.contents()
     assert len(after.entries) == 10_002
     assert after.charged.mu_squared == pytest.approx(before.charged.mu_squared + largest(quoted).mu ** 2)
@@ -478,14 +481,15 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
 def many_entries(book: BudgetBook, number: int) -> None:
     """As many entries of small runs, written at once."""
     identifier, quoted = reserved(book, Budget(epsilon=0.01, delta=1e-6))
-    book.settle(identifier, spent(quoted, [DiscreteGaussian(sigma=500.0, grid=grid_for(500.0))]))
+    book.settle(identifier, spent(identifier, quoted, [DiscreteGaussian(sigma=500.0, grid=grid_for(500.0))]))
     first, last = book.contents().entries
-    chain, out, total = book.contents().chains[-1], [], last.total
+    chain, out, total, count = book.contents().chains[-1], [], last.total, 2
     for _ in range((number - 2) // 2):
         identifier = new_run()
         lines = ((first, total.plus(first.charge)), (last, total.plus(last.charge)))
         for entry, sum_then in lines:
-            content = {**entry.to_json(), "run": identifier, "total": sum_then.to_json()}
+            count += 1
+            content = {**entry.to_json(), "number": count, "run": identifier, "total": sum_then.to_json()}
             chain, line = linked(chain, body_of(content))
             out.append(line)
         total = total.plus(last.charge)
@@ -509,7 +513,9 @@ def reserve_many(path: str, number: int) -> None:
             break
         done += 1
         if number % 2:
-            book.settle(identifier, spent(quoted, [DiscreteGaussian(sigma=100.0, grid=grid_for(100.0))], seal=False))
+            book.settle(
+                identifier, spent(identifier, quoted, [DiscreteGaussian(sigma=100.0, grid=grid_for(100.0))], seal=False)
+            )
     assert done > 1
 
 
@@ -554,7 +560,7 @@ def reserve_until(path: str, call: int, half: bool) -> None:
             identifier, quoted = reserved(book, Budget(epsilon=0.5, delta=1e-6))
             began.write(identifier + "\n")  # what this run releases comes after its reservation
             began.flush()
-            book.settle(identifier, spent(quoted, [], seal=False))
+            book.settle(identifier, spent(identifier, quoted, [], seal=False))
 
 
 def kill_at_every_call(path: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpate import BudgetBook, Synthesizer
-from gpate.accounting import read_ledger
+from gpate.accounting import Budget, DiscreteGaussian, Header, Ledger, grid_for, read_ledger
 from gpate.accounting.book_charges import cost_of
 from gpate.boundary import Gate
 from gpate.cli import app, main
@@ -231,12 +231,16 @@ def test_a_moved_or_edited_or_shortened_book_is_refused_on_resume(
     raw = Path("clinic.budget").read_bytes()
     lines = raw.splitlines(keepends=True)
     gpate("budget", "create", "other", "--epsilon", 2, "--delta", "1e-6")
-    wrong = {"another": Path("other").read_bytes(), "edited": raw.replace(b'"fit"', b'"fat"', 1), "short": lines[0]}
-    for content in wrong.values():
+    wrong = {
+        "is not the budget book that this run began with. Fix: put that one back": Path("other").read_bytes(),
+        "it does not match the hash of the previous line": raw.replace(b'"fit"', b'"fat"', 1),
+        "entries were removed. Fix: restore the book": lines[0],
+    }
+    for says, content in wrong.items():
         Path("clinic.budget").write_bytes(content)
         capsys.readouterr()
         assert gpate("fit", "--resume", "run") == 2
-        assert "Fix: " in capsys.readouterr().err
+        assert says in " ".join(capsys.readouterr().err.split())
     Path("clinic.budget").rename("moved")
     assert gpate("fit", "--resume", "run") == 2
     assert "Fix: put it back" in " ".join(capsys.readouterr().err.split())
@@ -292,6 +296,9 @@ def test_the_rest_of_a_killed_run_is_handed_back_by_command(place: Path, capsys:
     assert gpate("budget", "settle", "clinic.budget", "elsewhere") == 0  # again: nothing changes
     assert BudgetBook("clinic.budget").contents().entries == contents.entries
     assert gpate("budget", "settle", "clinic.budget", "table.csv") == 2
+    capsys.readouterr()
+    assert gpate("fit", "table.csv", "--schema", "schema.yaml", "--quick", "--out", "free") == 0
+    assert gpate("budget", "settle", "clinic.budget", "free") == 2
     assert "has no reservation for" in " ".join(capsys.readouterr().err.split())
 
 
@@ -383,12 +390,30 @@ def test_settings_of_a_resumed_run_stay(place: Path) -> None:
         app(["fit", "--resume", "run", "--budget", "clinic.budget"], standalone_mode=False)
 
 
-def test_a_ledger_of_another_run_does_not_continue_a_settled_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_lost_lines_does_not_continue_a_settled_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         failing_after(2, patch)
         assert fit("run") == 2
-        failing_after(1, patch)
-        assert fit("other") == 2
-    shutil.copy("other/release/ledger.jsonl", "run/release/ledger.jsonl")
+    ledger = Path("run/release/ledger.jsonl")
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(BudgetBookMismatch, match="not a continuation"):
         Synthesizer.resume("run")
+
+
+def test_equal_runs_have_different_ledgers(place: Path) -> None:
+    """Only the identifier in the book tells them apart: noise is not in a ledger."""
+    assert fit("one", "--seed", 1) == fit("two", "--seed", 1) == 0
+    heads = {read_ledger(f"{name}/release/ledger.jsonl").head.chain for name in ("one", "two")}
+    assert len(heads) == 2
+
+
+def test_a_killed_schema_is_settled_by_its_ledger(place: Path) -> None:
+    book, release = BudgetBook("clinic.budget"), DiscreteGaussian(sigma=10.0, grid=grid_for(10.0))
+    with Ledger.create(
+        "ledger.jsonl", Header(budget=Budget(epsilon=1.0, delta=1e-6), noise="exact", run="r")
+    ) as ledger:
+        book.reserve("r", [release, release], ledger="ledger.jsonl", purpose="schema init")
+        ledger.append(release, purpose="bounds")
+        assert gpate("budget", "settle", "clinic.budget", "ledger.jsonl") == 2  # it is still going on
+    assert gpate("budget", "settle", "clinic.budget", "ledger.jsonl") == 0
+    assert book.contents().charged == cost_of([release], pure_as_mu=False)

@@ -1,7 +1,7 @@
 """The file of a budget book: its header, its entries, and how they are read and checked.
 
-Reading all of a large book costs time, so `Tail` checks all lines of a book of up to half a megabyte, and the first and last lines of a
-larger one; `parse_book` checks everything, and recomputes the sums from the entries.
+Checking all of a large book costs time, so `Tail`, which a run reads, checks the hashes of all lines of a small book, and of the first and
+last lines of a larger one; `parse_book` checks everything, and recomputes the sums from the entries.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gpate.accounting.ledger import Receipt
 from gpate.errors import BudgetBookCorrupt, BudgetBookMismatch
 
 VERSION = 1
-_CHECKED_IN_FULL = 512 * 1024
-"""Bytes of a book up to which every read checks all lines."""
+_CHECKED_IN_FULL = 128 * 1024
+"""Bytes of a book up to which every read checks the hashes of all lines: some 250."""
 _TOLERANCE = 1e-6
 """Relative difference of a running sum, after many thousand additions, from the sum over all entries."""
 
@@ -47,6 +47,7 @@ class BookEntry:
     """What a run is charged from this entry on.
 
     Attributes:
+        number: of the entry, from 1.
         run: the run's identifier.
         purpose: what reserved it: `fit` or `schema init`.
         ledger: where the run's ledger was when the run began.
@@ -58,6 +59,7 @@ class BookEntry:
         neighbours: of the run's ledger.
     """
 
+    number: int
     run: str
     purpose: str
     ledger: str
@@ -148,19 +150,27 @@ class Tail:
         self.size = raw.rfind(b"\n") + 1
         self.torn = self.size < len(raw)
         self._raw, self._source = raw[: self.size], source
-        self.count = self._raw.count(b"\n") - 1
-        if self.count < 0 or self.size <= _CHECKED_IN_FULL:
-            parse_book(raw, source)
-        self.fingerprint, body = _checked(self._line_at(0), GENESIS, source, 1)
-        self.header = _header(body, source)
+        self._latest: dict[str, tuple[BookEntry, BookPosition] | None] = {}
+        if not self.size:
+            raise _empty(source)
+        if self.size <= _CHECKED_IN_FULL:
+            previous = GENESIS
+            for number, line in enumerate(self._raw.splitlines(), 1):
+                previous, _ = _checked(line, previous, f"{source}, line {number}")
+        self.fingerprint, self.header = read_first_line(self._line_at(0), source)
         self.chain, self._first, self._last = self.fingerprint, None, None
-        if self.count:
-            begin = len(self._line_at(0)) + 1
-            self._first = _entry(_checked(self._line_at(begin), self.fingerprint, source, 2)[1], source, 2)
-            last = self._line_at(self.size - 2)
+        begin = len(self._line_at(0)) + 1
+        if begin < self.size:
+            first, last = self._line_at(begin), self._line_at(self.size - 2)
+            self._first = _entry(_checked(first, self.fingerprint, f"{source}, line 2")[1], f"{source}, line 2")
             previous, _ = taken_apart(self._line_at(self.size - len(last) - 3)) or ("", b"")
-            self.chain, body = _checked(last, previous, source, self.count + 1)
-            self._last = _entry(body, source, self.count + 1)
+            self.chain, body = _checked(last, previous, f"{source}, last line")
+            self._last = _entry(body, f"{source}, last line")
+
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+        return 0 if self._last is None else self._last.number
 
     def _line_at(self, position: int) -> bytes:
         begin, end = self._raw.rfind(b"\n", 0, position) + 1, self._raw.find(b"\n", position)
@@ -168,12 +178,18 @@ class Tail:
 
     def latest(self, run: str) -> tuple[BookEntry, BookPosition] | None:
         """The latest entry of a run, and where it is."""
-        found = self._raw.rfind(b'"run":"' + run.encode() + b'"')
-        if found < 0:
+        if run not in self._latest:
+            self._latest[run] = self._found(run)
+        return self._latest[run]
+
+    def _found(self, run: str) -> tuple[BookEntry, BookPosition] | None:
+        name = b'"run":"' + run.encode() + b'"'
+        if name not in self._raw:  # faster than rfind where there is none
             return None
-        number = self._raw.count(b"\n", 0, found)
+        found = self._raw.rfind(name)
         chain, body = taken_apart(self._line_at(found)) or ("", b"")
-        return _entry(body, self._source, number + 1), self.position(number, chain)
+        entry = _entry(body, self._source)
+        return entry, self.position(entry.number, chain)
 
     def position(self, number: int, chain: str) -> BookPosition:
         """Entry `number`, as a certificate names it."""
@@ -198,22 +214,32 @@ class Tail:
 
     def others(self, run: str) -> Charge:
         """What all other runs are charged."""
-        own = self.latest(run)
+        own = self.latest(run) if run else None
         return self.total if own is None else self.total.minus(own[0].charge)
 
 
-def _checked(line: bytes, previous: str, source: str, number: int) -> tuple[str, bytes]:
+def _checked(line: bytes, previous: str, where: str) -> tuple[str, bytes]:
     stated, body = taken_apart(line) or ("", b"")
     if not stated or stated != chain_of(previous, body):
         raise BudgetBookCorrupt(
-            f"{source}, line {number}: it does not match the hash of the previous line. The book was edited, or lines were removed or "
+            f"{where}: it does not match the hash of the previous line. The book was edited, or lines were removed or "
             "added, or it is not a budget book. Fix: restore it from a backup; until then nothing can be charged to it."
         )
     return stated, body
 
 
-def _strange(source: str, number: int) -> BudgetBookCorrupt:
-    return BudgetBookCorrupt(f"{source}, line {number}: its hash matches but it is not in gpate's format.")
+def _strange(where: str) -> BudgetBookCorrupt:
+    return BudgetBookCorrupt(f"{where}: its hash matches but it is not in gpate's format.")
+
+
+def read_first_line(line: bytes, source: str) -> tuple[str, BookHeader]:
+    """The fingerprint and the header of a book."""
+    fingerprint, body = _checked(line, GENESIS, f"{source}, line 1")
+    return fingerprint, _header(body, source)
+
+
+def _empty(source: str) -> BudgetBookCorrupt:
+    return BudgetBookCorrupt(f"{source} contains no whole line. Fix: create the book again; nothing is in it.")
 
 
 def _header(body: bytes, source: str) -> BookHeader:
@@ -227,14 +253,14 @@ def _header(body: bytes, source: str) -> BookHeader:
         parts = content["parts"]
         return BookHeader(**{**content, "parts": None if parts is None else tuple(parts)})
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise _strange(source, 1) from problem
+        raise _strange(f"{source}, line 1") from problem
 
 
-def _entry(body: bytes, source: str, number: int) -> BookEntry:
+def _entry(body: bytes, where: str) -> BookEntry:
     try:
         return BookEntry.from_json(json.loads(body))
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise _strange(source, number) from problem
+        raise _strange(where) from problem
 
 
 def parse_book(raw: bytes, source: str) -> BookContents:
@@ -247,20 +273,21 @@ def parse_book(raw: bytes, source: str) -> BookContents:
     limits: Charge | None = None
     running = Charge()
     for number, line in enumerate(lines, 1):
-        chain, body = _checked(line, chains[-1] if chains else GENESIS, source, number)
+        where = f"{source}, line {number}"
+        chain, body = _checked(line, chains[-1] if chains else GENESIS, where)
         chains.append(chain)
         if header is None:
             header = _header(body, source)
             continue
-        entry = _entry(body, source, number)
+        entry = _entry(body, where)
         entries.append(entry)
         limits = limits or header.limits(entry.charge)
         running = running.minus(charges.get(entry.run, Charge())).plus(entry.charge)
         charges[entry.run] = entry.charge
         close = limits.times(_TOLERANCE)
         right = entry.total.within(running.plus(close)) and running.within(entry.total.plus(close))
-        if not right:
-            raise _strange(source, number)
+        if not right or entry.number != number - 1:
+            raise _strange(where)
     if header is None:
-        raise BudgetBookCorrupt(f"{source} contains no whole line. Fix: create the book again; nothing is in it.")
+        raise _empty(source)
     return BookContents(header=header, entries=tuple(entries), chains=tuple(chains))

@@ -35,7 +35,16 @@ from typing import Self
 
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.book_charges import RUN_SLACK, Charge, cost_of, reserved_for, under_book
-from gpate.accounting.book_file import VERSION, BookContents, BookEntry, BookHeader, BookPosition, Tail, parse_book
+from gpate.accounting.book_file import (
+    VERSION,
+    BookContents,
+    BookEntry,
+    BookHeader,
+    BookPosition,
+    Tail,
+    parse_book,
+    read_first_line,
+)
 from gpate.accounting.budget import Budget
 from gpate.accounting.events import Event
 from gpate.accounting.hash_chain import GENESIS, append_durably, body_of, linked, truncate
@@ -130,7 +139,11 @@ class BudgetBook:
     @property
     def fingerprint(self) -> str:
         """The hash of the header: it identifies the book."""
-        return self._tail().fingerprint
+        try:
+            with self.path.open("rb") as file:
+                return read_first_line(file.readline().rstrip(b"\n"), str(self.path))[0]
+        except OSError as problem:
+            raise _unreadable(self.path, problem) from problem
 
     def contents(self) -> BookContents:
         """All of the book, with every line checked. Changes nothing on disk."""
@@ -206,6 +219,7 @@ class BudgetBook:
             if charge is None:
                 raise self._exceeded(tail, run, planned, sampled=isinstance(planned, Budget) and planned.slack is None)
             return BookEntry(
+                number=tail.count + 1,
                 run=run,
                 purpose=purpose,
                 ledger=str(Path(ledger).expanduser().absolute()),
@@ -233,6 +247,10 @@ class BudgetBook:
                     "restore the book from a backup."
                 )
             entry, position = own
+            if contents.header.run != run:
+                raise BudgetBookMismatch(
+                    f"This is not the ledger of the run of entry {position.entry} of {self.path}. Fix: give that run's own ledger."
+                )
             if not entry.open and entry.head == contents.head:
                 return position
             if not entry.open:
@@ -243,6 +261,7 @@ class BudgetBook:
             charge = _spent(contents, entry.charge)
             return replace(
                 entry,
+                number=tail.count + 1,
                 open=False,
                 sealed=contents.sealed,
                 head=contents.head,
@@ -295,7 +314,7 @@ class BudgetBook:
                 append_durably(descriptor, line, size=tail.size)
             except OSError as problem:
                 raise _not_written(self.path, problem) from problem
-            return tail.position(tail.count + 1, chain)
+            return tail.position(made.number, chain)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

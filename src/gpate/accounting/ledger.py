@@ -51,11 +51,19 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """First line of a ledger. Resuming with another header is refused."""
+    """First line of a ledger. Resuming with another header is refused.
+
+    Attributes:
+        budget: fixed in advance.
+        noise: its name.
+        neighbours: the relation that the guarantee is about.
+        run: the run's identifier in a budget book, which makes its ledger unlike that of any other run; None without a book.
+    """
 
     budget: Budget
     noise: str
     neighbours: str = RECORD
+    run: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +199,13 @@ def _header(source: str, content: dict[str, Any]) -> Header:
             f"{source} is a ledger of version {version}; this gpate reads up to {VERSION}. Fix: upgrade gpate."
         )
     budget = {**content["budget"], "epsilon": float(content["budget"]["epsilon"])}
-    return Header(budget=Budget(**budget), noise=str(content["noise"]), neighbours=str(content["neighbours"]))
+    run = content.get("run")
+    return Header(
+        budget=Budget(**budget),
+        noise=str(content["noise"]),
+        neighbours=str(content["neighbours"]),
+        run=None if run is None else str(run),
+    )
 
 
 class Ledger:
@@ -390,7 +404,8 @@ class Ledger:
         if math.isinf(budget["epsilon"]):
             budget["epsilon"] = "inf"  # JSON has no infinity
         header = {"gpate_ledger": VERSION, "budget": budget, "noise": self.header.noise}
-        return {**header, "neighbours": self.header.neighbours}
+        own = {} if self.header.run is None else {"run": self.header.run}
+        return {**header, "neighbours": self.header.neighbours, **own}
 
     def _seal_content(self) -> dict[str, Any]:
         return {"seal": {"entries": len(self._entries)}}

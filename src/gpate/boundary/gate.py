@@ -132,10 +132,13 @@ class Gate:
         noise: Noise | None = None,
         *,
         neighbours: str = RECORD,
+        run: str | None = None,
     ) -> Self:
-        """A gate with a new ledger at `path`, for a guarantee about such neighbours."""
+        """A gate with a new ledger at `path`, for a guarantee about such neighbours; `run` is its identifier in a budget book, if it
+        has one.
+        """
         noise = noise or ExactNoise()
-        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name, neighbours=neighbours)), noise)
+        return cls(Ledger.create(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run)), noise)
 
     @classmethod
     def resume(
@@ -145,10 +148,11 @@ class Gate:
         noise: Noise | None = None,
         *,
         neighbours: str = RECORD,
+        run: str | None = None,
     ) -> Self:
         """The gate of an earlier run: what was paid stays paid."""
         noise = noise or ExactNoise()
-        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours)), noise)
+        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run)), noise)
 
     @classmethod
     def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:

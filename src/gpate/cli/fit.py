@@ -131,13 +131,6 @@ def fit(
     stamped = bool(certificate.not_for_release)
     title, colour = ("NOT FOR RELEASE", "red") if stamped else ("Released", "green")
     console.print(Panel(escape(certificate.statement()), title=title, border_style=colour, expand=False))
-    output = "synthetic.csv" if isinstance(model.release_.schema, TableSchema) else "synthetic.png"
-    console.print(
-        f"The generator is in [bold]{escape(release)}[/]. "
-        f"Next: [bold]gpate sample {escape(release)} -n 100 -o {output}[/]",
-        soft_wrap=True,
-        highlight=False,
-    )
     if certificate.book is None and math.isfinite(certificate.epsilon):
         console.print(
             "This guarantee is about one run: other runs on the same records add up with it. One budget for all of them: "
@@ -145,6 +138,13 @@ def fit(
             soft_wrap=True,
             highlight=False,
         )
+    output = "synthetic.csv" if isinstance(model.release_.schema, TableSchema) else "synthetic.png"
+    console.print(
+        f"The generator is in [bold]{escape(release)}[/]. "
+        f"Next: [bold]gpate sample {escape(release)} -n 100 -o {output}[/]",
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 _FIXED_AT_START = (

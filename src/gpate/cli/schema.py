@@ -99,7 +99,10 @@ def _released(
     budget = Budget(epsilon=epsilon, delta=delta)
     table = read_columns(data, open_ + numbers + texts)
     known = [] if open_ else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
-    with Gate.create(ledger, budget) as gate, _charged(book, gate.ledger, [m.event(gate) for m in known]):
+    with (
+        Gate.create(ledger, budget, run=None if book is None else new_run()) as gate,
+        _charged(book, gate.ledger, [m.event(gate) for m in known]),
+    ):
         if open_:
             elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
             types = types | {name: kind for name, kind in elected.items() if kind is not None}
@@ -128,19 +131,21 @@ def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator
     if book is None:
         yield
         return
-    assert ledger.path is not None
-    opened, run = BudgetBook(book), new_run()
+    path, run = ledger.path, ledger.header.run
+    assert path is not None
+    assert run is not None
     try:
+        opened = BudgetBook(book)
         cost = events or opened.quote(ledger.header.budget, sampled=True)
-        opened.reserve(run, cost, ledger=ledger.path, purpose="schema init", neighbours=ledger.header.neighbours)
+        opened.reserve(run, cost, ledger=path, purpose="schema init", neighbours=ledger.header.neighbours)
     except BudgetBookError:
-        ledger.path.unlink()  # nothing was spent
+        path.unlink()  # nothing was spent
         raise
     try:
         yield
         ledger.seal()
     finally:
-        opened.settle(run, read_ledger(ledger.path))
+        opened.settle(run, read_ledger(path))
 
 
 @app.command()

@@ -129,19 +129,11 @@ def settle_run(book: BudgetBook, place: str | os.PathLike[str]) -> BookPosition:
         LedgerBusy: the run is still going on.
     """
     place = Path(place).expanduser().absolute()
-    path = place
-    if place.is_dir():
-        folder = RunFolder.open(place)
-        written, path = folder.plan().get(PLAN_KEY), folder.ledger
-        run = None if written is None else str(written["run"])
-    else:
-        found = [entry.run for entry in book.contents().runs.values() if entry.ledger == str(place) and entry.open]
-        run = found[-1] if found else None
-    entry = None if run is None else book.latest(run)
-    if run is None or entry is None or not path.is_file():
+    path = RunFolder(place).ledger if place.is_dir() else place
+    header = read_ledger(path).header if path.is_file() else None
+    if header is None or header.run is None or book.latest(header.run) is None:
         raise BudgetBookMismatch(
             f"{book.path} has no reservation for {place}. Fix: give its run folder, or its ledger."
         )
-    with Ledger.open(path, read_ledger(path).header) as ledger:  # refused while the run holds it
-        assert ledger.path is not None
-        return book.settle(run, read_ledger(ledger.path))
+    with Ledger.open(path, header):  # refused while the run holds it
+        return book.settle(header.run, read_ledger(path))
