@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from gpate.run.progress import Monitor
     from gpate.schema import Schema
     from gpate.synthesizer import GPATE, Synthesizer
+    from gpate.verification import verify
 
-__all__ = ["GPATE", "Monitor", "Schema", "Synthesizer", "__version__"]
+__all__ = ["GPATE", "Monitor", "Schema", "Synthesizer", "__version__", "verify"]
 
 _HOME = {
     "GPATE": "gpate.synthesizer",
     "Monitor": "gpate.run.progress",
     "Schema": "gpate.schema",
     "Synthesizer": "gpate.synthesizer",
+    "verify": "gpate.verification",
 }
 
 

@@ -1,7 +1,8 @@
 """The protocol of a method, and the registry.
 
 A method turns private records into a generator. It is one class: which groups of settings it has (`groups`), what it asks of
-the budget before any record is read (`plan`), and how it fits (`fit`). CONTRIBUTING.md shows how to add one.
+the budget before any record is read (`plan`), how it fits (`fit`), and which events a finished run must have paid for
+(`ledger_problems`). CONTRIBUTING.md shows how to add one.
 
     class MyMethod(Method):
         name = "mine"
@@ -9,6 +10,7 @@ the budget before any record is read (`plan`), and how it fits (`fit`). CONTRIBU
 
         def plan(self, settings, schema, epsilon): ...
         def fit(self, run): ...
+        def ledger_problems(self, run): ...
 
     register(MyMethod())
 
@@ -20,10 +22,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +45,9 @@ from gpate.run.transcript import Transcript
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
 from gpate.torch_utils import chosen_device
+
+if TYPE_CHECKING:
+    from gpate.methods.finished_run import FinishedRun
 
 AnySchema = TableSchema | ImageSchema
 
@@ -185,6 +190,19 @@ class Method(ABC):
     def fit(self, run: Run) -> Fitted:
         """Releases what it needs through the gate, and fits the generator to that."""
 
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """How the events of a finished run differ from those that `fit` pays for with such settings; empty if they do not.
+
+        Without a list of its own a method's releases cannot be verified: nobody else knows what it should have paid for.
+        """
+        _ = run
+        return [f"the method {self.name!r} does not say which events it implies, so they cannot be checked"]
+
+    def accountants(self, settings: Settings) -> Sequence[str]:
+        """Accountants, beside the plan's own, that the plan may have had on another machine."""
+        _ = settings
+        return ()
+
 
 _METHODS: dict[str, Method] = {}
 
@@ -242,9 +260,9 @@ def report_values_outside_domain(run: Run) -> None:
         return
     assert isinstance(run.schema, TableSchema)
     columns, name = run.schema.columns, "values outside the domain"
-    whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
-    sigma = run.transcript.sigma(name) or math.sqrt(len(columns) / fraction) / whole
-    tally = NoisyTally(sigma=sigma, properties=len(columns))
+    tally = outside_tally(run.schema, fraction, gate.budget)
+    sigma = run.transcript.sigma(name) or tally.sigma
+    tally = replace(tally, sigma=sigma)
     counts = run.transcript.ask(name, lambda: outside, lambda total: tally(total, gate), sigma=sigma).value
     for column, count in zip(columns, counts, strict=True):
         if count > 4 * sigma:
@@ -252,6 +270,12 @@ def report_values_outside_domain(run: Run) -> None:
                 f"About {count:,.0f} values of column {column.name!r} (+-{2 * sigma:,.0f}, two standard deviations) {column.strays} "
                 "if that matters."
             )
+
+
+def outside_tally(schema: TableSchema, fraction: float, budget: Budget) -> NoisyTally:
+    """The noisy count of values outside the domain, with its fraction of the budget's mu^2."""
+    whole = mu_for(budget.epsilon - budget.pure, delta=budget.delta)
+    return NoisyTally(sigma=math.sqrt(len(schema.columns) / fraction) / whole, properties=len(schema.columns))
 
 
 def proportions(counts: np.ndarray) -> np.ndarray:

@@ -41,6 +41,8 @@ from gpate.features.table_cells import TableCells
 from gpate.generators import spec_for
 from gpate.generators.mixture_fit import Fitting, fit_tables
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.finished_run import FinishedRun
+from gpate.methods.marginals.ledger_rule import RARE_PARTS, implied_steps
 from gpate.methods.marginals.mixture_model import affordable, mixture_of
 from gpate.methods.marginals.private_bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
 from gpate.methods.marginals.rare_classes import LookAlikes, RareClass
@@ -57,9 +59,6 @@ CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
 BINS = ("schema", "quantiles")
-
-RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
-"""How the two-way fraction is divided where there is a rare class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +205,15 @@ class MarginalsMethod(Method):
             view, weights, tables, rares, alikes, components=settings.rare_components, streams=run.streams
         )
         return Fitted(mixture, mixture.spec, view.sizes / view.sizes.sum(), run.settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """One of the lists of releases that answers may lead to."""
+        settings = run.settings.of(Marginals)
+        return run.problems(
+            *implied_steps(
+                run, shares=settings.shares, bins=settings.bins == "quantiles", most_pairs=settings.most_pairs
+            )
+        )
 
 
 # --- releases ---------------------------------------------------------------------------------------------------------
