@@ -19,7 +19,7 @@ from typing import Any
 
 from gpate.atomic_files import PARTIAL, sync
 from gpate.errors import ReleaseCorrupt, ReleaseNotFound, ReleaseWriteFailed, SchemaError
-from gpate.safe_parsing import attempt
+from gpate.safe_parsing import attempt, load_json
 from gpate.schema import ImageSchema, Schema, TableSchema
 
 LEDGER = "ledger.jsonl"
@@ -35,8 +35,8 @@ CERTIFIED = (LEDGER, WEIGHTS, SCHEMA, CONFIG)
 NAMES = (*CERTIFIED, CERTIFICATE)
 """All files of a release, beside its signature, which it may have."""
 
-_MOST = {LEDGER: 2**30, WEIGHTS: 2**33, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22, SIGNATURE: 2**16}
-"""Maximal size of a file in bytes."""
+MOST_BYTES = {LEDGER: 2**27, WEIGHTS: 400 << 20, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22, SIGNATURE: 2**16}
+"""Maximal size of a file in bytes: all of them can be verified within a gigabyte of memory."""
 
 
 def names_in(folder: Path) -> list[str]:
@@ -79,8 +79,8 @@ def read(folder: Path, name: str) -> bytes:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise ReleaseCorrupt(f"{path} is not a plain file.")
-        if facts.st_size > _MOST[name]:
-            raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {_MOST[name]:,}.")
+        if facts.st_size > MOST_BYTES[name]:
+            raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {MOST_BYTES[name]:,}.")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read()
     finally:
@@ -123,7 +123,7 @@ def to_json(data: Mapping[str, Any]) -> bytes:
 
 def from_json(content: bytes, name: str) -> dict[str, Any]:
     """The inverse of `to_json`; JSON that is not canonical is refused."""
-    data = attempt(lambda: json.loads(content))
+    data = attempt(lambda: load_json(content))
     if data is None:
         raise ReleaseCorrupt(f"{name} is not JSON written by gpate.")
     if isinstance(data, dict) and attempt(lambda: to_json(data)) == content:

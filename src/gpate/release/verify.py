@@ -40,16 +40,21 @@ from gpate.release.generator_file import (
 from gpate.release.signatures import Signature, check_signature
 from gpate.release.write import required_stamps
 from gpate.safe_parsing import attempt
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import ImageSchema, TableSchema
 
 ROUNDING = 1e-9
 """Relative tolerance of epsilon between machines, which differ in the last digits."""
+
+_MOST_DISTINCT = 50_000
+"""Different lines of a ledger: lines that repeat are parsed once."""
 
 _ON_EPSILON = ("epsilon within budget", "epsilon as certified", "claim", "stamps")
 
 T = TypeVar("T")
 
-EventCheck = Callable[[Mapping[str, Any], TableSchema | ImageSchema, Spec, LedgerContents], list[str]]
+AnySchema = TableSchema | ImageSchema
+
+EventCheck = Callable[[Mapping[str, Any], AnySchema, Spec, LedgerContents], list[str]]
 """Compares a ledger with what the settings, the schema and the generator's spec imply: what is wrong, or nothing."""
 
 
@@ -146,15 +151,16 @@ def verify(
         lambda made: f"written by gpate {made.gpate_version}, and its fingerprint matches its content",
     )
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
-    ledger = _check_ledger(rows, contents[files.LEDGER], certificate, _schema(contents[files.SCHEMA]))
-    schema, config = _check_generator(rows, contents)
+    schema, parsed = _parsed_once(lambda: files.schema_from(_there(contents, files.SCHEMA)))
+    ledger = _check_ledger(rows, contents[files.LEDGER], certificate, schema)
+    config = _check_generator(rows, contents, parsed)
     if events is not None:
         _check_events(rows, events, ledger, schema, config)
     signature = _check_signature(rows, folder, read_once, accepted, refused)
     return Verification(checks=tuple(rows.rows), certificate=certificate, signature=signature)
 
 
-def known_relation(schema: TableSchema | ImageSchema) -> str:
+def known_relation(schema: AnySchema) -> str:
     """The neighbouring relation of a guarantee about records of this schema."""
     _ = schema
     return NEIGHBOURS
@@ -185,7 +191,7 @@ def _check_events(
     rows: _Checklist,
     events: EventCheck,
     ledger: LedgerContents | None,
-    schema: TableSchema | ImageSchema | None,
+    schema: AnySchema | None,
     config: Config | None,
 ) -> None:
     if ledger is None or schema is None or config is None:
@@ -216,21 +222,26 @@ def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate 
     return content
 
 
-def _schema(content: bytes | None) -> TableSchema | ImageSchema | None:
-    """The schema, or None if it is invalid, which is a check of its own."""
-    if content is None:
-        return None
+def _parsed_once(make: Callable[[], T]) -> tuple[T | None, Callable[[], T]]:
+    """What `make` gives, or None if it cannot; and a function that gives it again, or raises the same error, at no cost."""
     try:
-        return Schema.from_text(content.decode())
-    except (GpateError, UnicodeDecodeError):
-        return None
+        made, problem = attempt(make), None
+    except GpateError as raised:
+        made, problem = None, raised
+
+    def again() -> T:
+        if problem is not None:
+            raise problem
+        return made  # type: ignore[return-value] # None stands for an input that a library failed on
+
+    return made, again
 
 
 def _check_ledger(
     rows: _Checklist,
     content: bytes | None,
     certificate: Certificate | None,
-    schema: TableSchema | ImageSchema | None,
+    schema: AnySchema | None,
 ) -> LedgerContents | None:
     later = ("ledger seal", "ledger noise", "neighbours", *_ON_EPSILON)
     if content is None:
@@ -238,7 +249,7 @@ def _check_ledger(
         return None
     ledger = rows.attempt(
         "ledger chain",
-        lambda: parse_ledger(content, source=files.LEDGER),
+        lambda: parse_ledger(content, source=files.LEDGER, most_distinct=_MOST_DISTINCT),
         lambda made: f"{made.head.line:,} lines, hash chain intact",
     )
     if ledger is None:
@@ -273,7 +284,7 @@ def _check_epsilon(
     rows: _Checklist,
     ledger: LedgerContents,
     certificate: Certificate | None,
-    schema: TableSchema | ImageSchema | None,
+    schema: AnySchema | None,
 ) -> None:
     budget, spent = ledger.header.budget, ledger.tally
     epsilon, delta = (budget.epsilon, budget.delta)
@@ -330,11 +341,11 @@ def _spend(budget: Budget, spent: Tally) -> tuple[float, bool]:
 
 
 def _check_generator(
-    rows: _Checklist, contents: dict[str, bytes | None]
-) -> tuple[TableSchema | ImageSchema | None, Config | None]:
+    rows: _Checklist, contents: dict[str, bytes | None], parsed: Callable[[], AnySchema]
+) -> Config | None:
     schema = rows.attempt(
         "schema",
-        lambda: files.schema_from(_there(contents, files.SCHEMA)),
+        parsed,
         lambda made: f"a valid {made.kind} schema",
     )
     config = rows.attempt(
@@ -348,7 +359,7 @@ def _check_generator(
         rows.add("generator fits schema", fit_problems(config, schema), "sizes, classes and class proportions agree")
     if config is None:
         rows.skipped(("weights format", "weights", "weights finite"), "no config")
-        return schema, None
+        return None
     weights = rows.attempt(
         "weights format",
         lambda: weights_from_bytes(_there(contents, files.WEIGHTS)),
@@ -356,7 +367,7 @@ def _check_generator(
     )
     if weights is None:
         rows.skipped(("weights", "weights finite"), "they cannot be read")
-        return schema, config
+        return config
     total = sum(tensor.numel() for tensor in weights.values())
     problems = weight_problems(config.spec, weights)
     if not problems and isinstance(config.spec, MixtureSpec):
@@ -364,7 +375,7 @@ def _check_generator(
     rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
     broken = [f"{name} contains NaN or infinity" for name in infinite_weights(weights)]
     rows.add("weights finite", broken, "all of them")
-    return schema, config
+    return config
 
 
 def _named(spec: Spec) -> str:

@@ -87,6 +87,11 @@ def write_release(
             f"settings must be plain data: strings, numbers other than NaN, lists and mappings ({problem})."
         ) from problem
     content[files.SCHEMA] = schema.to_text().encode()
+    for name, data in content.items():
+        if len(data) > files.MOST_BYTES[name]:
+            raise ReleaseRefused(
+                f"{name} would have {len(data):,} bytes, and at most {files.MOST_BYTES[name]:,} can be verified. Fix: a smaller generator."
+            )
 
     head = ledger.seal()
     for old in (files.SIGNATURE, files.CERTIFICATE):  # must not be left beside new files
