@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpate.accounting import gaussian, rdp
 from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian, SampledNoise
-from gpate.accounting.search import lowest_point, smallest
+from gpate.accounting.search import lowest_point, smallest_below
 from gpate.errors import InvalidValue, NotComputable, require_count, require_probability
 
 Tally = dict[Event, int]
@@ -93,7 +93,7 @@ class Accountant(ABC):
         """The smallest epsilon for this delta; infinity if there is none."""
         require_probability("delta", delta)
         profile = self.full_profile(events)
-        return 0.0 if profile(0.0) <= delta else smallest(lambda eps: profile(eps) <= delta, limit=1e5)
+        return 0.0 if profile(0.0) <= delta else smallest_below(profile, delta, limit=1e5)
 
 
 def _with_slack(bare: Profile, slack: float) -> Profile:
@@ -188,10 +188,10 @@ class PLDAccountant(Accountant):
 _MOST_EVENTS, _MOST_SAMPLED = 2_000, 64
 """Limits of a tally: different events, and among them sampled ones, whose Renyi curve takes 20 ms."""
 
-_MOST_COMPOSED, _MOST_PARTS, _MOST_LOSS, _MOST_STEPS = 10**7, 8, 60.0, 10**5
-"""Limits of loss distributions, whose work and memory grow with the largest loss: executions, different events, the loss that is
-exceeded with probability 1e-10 (one execution, and all of them by their Renyi curves), and grid steps of a Laplace event. No run
-with an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
+_MOST_COMPOSED, _MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_STEPS = 10**6, 8, 60.0, 36.0, 10**5
+"""Limits of loss distributions, whose work and memory grow with the largest loss: executions, different events, the loss of all
+of them (by their Renyi curves, but for a probability of 1e-10) and of a single one, and grid steps of a Laplace event. No run with
+an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
 
 
 def check_work(spent: Tally) -> None:
@@ -205,19 +205,20 @@ def check_work(spent: Tally) -> None:
 
 def _check_losses(spent: Tally) -> None:
     """Raises `NotComputable` if the loss distribution of a tally would take more than a few seconds."""
-    once = max(_largest_loss({event: 1}) for event in spent)
+    once, together = max(_largest_loss({event: 1}) for event in spent), _largest_loss(spent)
     steps = max(
         (event.sensitivity / event.grid for event in spent if isinstance(event, Laplace) and event.grid), default=0
     )
     if (
         len(spent) > _MOST_PARTS
         or max(spent.values()) > _MOST_COMPOSED
-        or not max(once, _largest_loss(spent)) <= _MOST_LOSS
+        or not (once <= _MOST_LOSS_ONCE and together <= _MOST_LOSS)
         or steps > _MOST_STEPS
     ):
         raise NotComputable(
-            f"Loss distributions are limited to {_MOST_PARTS} different events, {_MOST_COMPOSED:,} executions of each and a loss of "
-            f"{_MOST_LOSS:g}; these have a loss of {max(once, _largest_loss(spent)):.3g}. Fix: a smaller epsilon, or the accountant rdp."
+            f"Loss distributions are limited to {_MOST_PARTS} different events, {_MOST_COMPOSED:,} executions of each, a loss of "
+            f"{_MOST_LOSS_ONCE:g} of one and of {_MOST_LOSS:g} of all; these have {once:.3g} and {together:.3g}. Fix: a smaller epsilon, or "
+            "the accountant rdp."
         )
 
 
