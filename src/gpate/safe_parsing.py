@@ -57,7 +57,7 @@ def load_json(text: str | bytes) -> Any:
 
 def _bounded_integer(digits: str) -> int:
     if len(digits) > LONGEST_INTEGER:
-        raise ValueError
+        raise ValueError(f"a whole number of more than {LONGEST_INTEGER} characters")
     return int(digits)
 
 

@@ -188,7 +188,7 @@ class PLDAccountant(Accountant):
 _MOST_EVENTS, _MOST_SAMPLED = 2_000, 64
 """Limits of a tally: different events, and among them sampled ones, whose Renyi curve takes 20 ms."""
 
-_MOST_COMPOSED, _MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_STEPS = 10**6, 8, 60.0, 36.0, 10**5
+_MOST_COMPOSED, _MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_STEPS = 200_000, 8, 60.0, 36.0, 10**5
 """Limits of loss distributions, whose work and memory grow with the largest loss: executions, different events, the loss of all
 of them (by their Renyi curves, but for a probability of 1e-10) and of a single one, and grid steps of a Laplace event. No run with
 an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
@@ -217,8 +217,8 @@ def _check_losses(spent: Tally) -> None:
     ):
         raise NotComputable(
             f"Loss distributions are limited to {_MOST_PARTS} different events, {_MOST_COMPOSED:,} executions of each, a loss of "
-            f"{_MOST_LOSS_ONCE:g} of one and of {_MOST_LOSS:g} of all; these have {once:.3g} and {together:.3g}. Fix: a smaller epsilon, or "
-            "the accountant rdp."
+            f"{_MOST_LOSS_ONCE:g} of one and of {_MOST_LOSS:g} of all; these have {once:.3g} and {together:.3g}. "
+            "Fix: a smaller epsilon, or the accountant rdp."
         )
 
 

@@ -39,6 +39,7 @@ from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.table_cells import TableCells
 from gpate.generators import spec_for
+from gpate.generators.mixture import MOST_CLASSES
 from gpate.generators.mixture_fit import Fitting, fit_tables
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
 from gpate.methods.finished_run import FinishedRun
@@ -187,6 +188,9 @@ class MarginalsMethod(Method):
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """All of the budget is Gaussian."""
+        if len(schema.classes) > MOST_CLASSES:
+            fix = "Fix: a target of fewer categories, or none."
+            raise InvalidValue("classes", len(schema.classes), f"at most {MOST_CLASSES:,}", fix)
         return Plan(spec=spec_for(schema, latent=1), outside_fraction=settings.of(Marginals).outside_share)
 
     def fit(self, run: Run) -> Fitted:
