@@ -188,10 +188,10 @@ class PLDAccountant(Accountant):
 _MOST_EVENTS, _MOST_SAMPLED = 2_000, 64
 """Limits of a tally: different events, and among them sampled ones, whose Renyi curve takes 20 ms."""
 
-_MOST_COMPOSED, _MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_STEPS = 200_000, 8, 60.0, 36.0, 10**5
-"""Limits of loss distributions, whose work and memory grow with the largest loss: executions, different events, the loss of all
-of them (by their Renyi curves, but for a probability of 1e-10) and of a single one, and grid steps of a Laplace event. No run with
-an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
+_MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_SUM, _MOST_STEPS = 8, 60.0, 36.0, 7e6, 10**5
+"""Limits of loss distributions, whose work and memory grow with the largest loss: different events, the loss of all of them (by their
+Renyi curves, but for a probability of 1e-10), that of a single execution and its multiple by their number, and grid steps of a Laplace
+event. No run with an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
 
 
 def check_work(spent: Tally) -> None:
@@ -205,20 +205,20 @@ def check_work(spent: Tally) -> None:
 
 def _check_losses(spent: Tally) -> None:
     """Raises `NotComputable` if the loss distribution of a tally would take more than a few seconds."""
-    once, together = max(_largest_loss({event: 1}) for event in spent), _largest_loss(spent)
-    steps = max(
-        (event.sensitivity / event.grid for event in spent if isinstance(event, Laplace) and event.grid), default=0
-    )
-    if (
-        len(spent) > _MOST_PARTS
-        or max(spent.values()) > _MOST_COMPOSED
-        or not (once <= _MOST_LOSS_ONCE and together <= _MOST_LOSS)
-        or steps > _MOST_STEPS
+    each = {event: _largest_loss({event: 1}) for event in spent}
+    once, together = max(each.values()), _largest_loss(spent)
+    steps = [event.sensitivity / event.grid for event in spent if isinstance(event, Laplace) and event.grid]
+    if not (
+        len(spent) <= _MOST_PARTS
+        and once <= _MOST_LOSS_ONCE
+        and together <= _MOST_LOSS
+        and all(spent[event] * loss <= _MOST_SUM for event, loss in each.items() if event.mu is None)
+        and max(steps, default=0.0) <= _MOST_STEPS
     ):
         raise NotComputable(
-            f"Loss distributions are limited to {_MOST_PARTS} different events, {_MOST_COMPOSED:,} executions of each, a loss of "
-            f"{_MOST_LOSS_ONCE:g} of one and of {_MOST_LOSS:g} of all; these have {once:.3g} and {together:.3g}. "
-            "Fix: a smaller epsilon, or the accountant rdp."
+            f"{len(spent)} different events with privacy losses of up to {once:.3g}, and {together:.3g} together, exceed the limits of "
+            f"loss distributions: {_MOST_PARTS} events, losses of {_MOST_LOSS_ONCE:g}, and {_MOST_LOSS:g} together. "
+            "Fix: a smaller epsilon, fewer steps, or the accountant rdp."
         )
 
 

@@ -11,16 +11,16 @@ happened. Only a signature tells it from the one that did (`gpate.release.signat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from gpate.accounting import Budget, LedgerContents, Tally, tally
+from gpate.accounting import Budget, Event, LedgerContents, Tally, tally
 from gpate.accounting.expected import Difference, Division, Step, first_difference
 from gpate.accounting.ledger import Entry
-from gpate.boundary import ExactNoise, NoiseGrids, NoisyCounts
+from gpate.boundary import ExactNoise, NoiseGrids, NoisyBlocks, NoisyCounts, Vectors
 from gpate.errors import GpateError
 from gpate.generators import Spec
 from gpate.methods.base import AnySchema, Plan, method_named, methods, outside_tally, settings_of
@@ -85,6 +85,15 @@ class FinishedRun:
                 return []
             found.append(difference)
         return [str(max(found, key=lambda difference: difference.entry))]
+
+    def blocks_step(self, purpose: str, *, part: float, dimensions: Collection[int]) -> Step:
+        """Blocks that take `part` of the mu^2 that is left (`gpate.methods.marginals.releases`), with so many values."""
+
+        def event(spent: Tally) -> Event:
+            sigma = self.division.sigma(spent, part)
+            return NoisyBlocks(sigma=sigma, blocks=(Vectors(dimension=1),)).event(self.grids)
+
+        return Step(purpose=purpose, event=event, dimensions=dimensions)
 
     def counts_step(self, epsilon: float) -> Step:
         """Class counts with Laplace noise of a pure epsilon (`Run.class_counts`)."""

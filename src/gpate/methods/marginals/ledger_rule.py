@@ -12,9 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import combinations, product
 from typing import Protocol
 
-from gpate.accounting import Event, Tally
 from gpate.accounting.expected import Step
-from gpate.boundary import NoisyBlocks, Vectors
 from gpate.errors import InvalidValue
 from gpate.generators import MixtureSpec
 from gpate.methods.finished_run import FinishedRun
@@ -80,12 +78,7 @@ def _steps(
     for name, held in fractions.items():
         done = {step.purpose for step in steps}
         part = held[name] / math.fsum(fraction for other, fraction in held.items() if other not in done)
-
-        def event(spent: Tally, part: float = part) -> Event:
-            sigma = run.division.sigma(spent, part)
-            return NoisyBlocks(sigma=sigma, blocks=(Vectors(dimension=1),)).event(run.grids)
-
-        steps.append(Step(purpose=name, event=event, dimensions=dimensions(name)))
+        steps.append(run.blocks_step(name, part=part, dimensions=dimensions(name)))
     return steps
 
 
