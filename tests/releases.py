@@ -1,4 +1,4 @@
-"""Small releases for tests, as a run writes them: a student, a gate on disk, a few paid events."""
+"""Small releases for tests, as a run of the paper's method writes them: a student, a gate on disk, a few paid events."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gpate.accounting import Budget, DiscreteGaussian, Gaussian
+from gpate.accounting import Budget, NoisyMaxThreshold
 from gpate.boundary import ExactNoise, Gate, Noise
 from gpate.generators import GeneratorSpec, Student
+from gpate.methods.pate import Mechanism, Training
+from gpate.methods.settings import Settings
 from gpate.release import Certificate, write_release
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import TableCodec
@@ -32,6 +34,23 @@ TABLE = Schema.from_dict(
         },
     }
 )
+
+
+ASKED = 2
+"""Coordinates that are voted on in an iteration."""
+
+SETTINGS = Settings(
+    recipe="test",
+    source="tests",
+    method="votes",
+    groups={
+        "mechanism": Mechanism(
+            teachers=8, samples=ASKED, projected_dims=1, threshold_sigma=40.0, vote_sigma=40.0, outside_share=0.0
+        ),
+        "training": Training(latent=6, iterations=3),
+    },
+).to_json()
+"""Three iterations; in none of them did a coordinate pass."""
 
 
 def spec_for(schema: TableSchema | ImageSchema) -> GeneratorSpec:
@@ -57,9 +76,8 @@ def paid_gate(folder: Path, *, noise: Noise | None = None, epsilon: float = 1.0,
     budget = Budget(epsilon=epsilon, delta=1e-5)
     gate = Gate.in_memory(budget, noise) if memory else Gate.create(folder / "ledger.jsonl", budget, noise)
     for _ in range(3):
-        grid = gate.grid(40.0)
-        event = Gaussian(sigma=40.0) if grid is None else DiscreteGaussian(sigma=40.0, grid=grid)
-        gate.pay(event, purpose="a test").perturb(np.zeros(1, dtype=np.int64))
+        event = NoisyMaxThreshold(sigma=40.0, grid=gate.grid(40.0), count=ASKED)
+        gate.pay(event, purpose="threshold").perturb(np.zeros(ASKED, dtype=np.int64))
     return gate
 
 
@@ -77,7 +95,7 @@ def make_release(
             "shares": student.shares.tolist(),
             "schema": schema,
             "ledger": gate.ledger,
-            "settings": {"recipe": "test", "clip": float("inf"), "steps": (1, 2)},
+            "settings": SETTINGS,
             "not_for_release": gate.not_for_release,
         }
         return write_release(folder, **{**arguments, **changes})

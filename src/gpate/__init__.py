@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from gpate.run.progress import Monitor
     from gpate.schema import Schema
     from gpate.synthesizer import GPATE, Synthesizer
+    from gpate.verification import verify
 
-__all__ = ["GPATE", "BudgetBook", "Monitor", "Schema", "Synthesizer", "__version__"]
+__all__ = ["GPATE", "BudgetBook", "Monitor", "Schema", "Synthesizer", "__version__", "verify"]
 
 _HOME = {
     "BudgetBook": "gpate.accounting",
@@ -27,6 +28,7 @@ _HOME = {
     "Monitor": "gpate.run.progress",
     "Schema": "gpate.schema",
     "Synthesizer": "gpate.synthesizer",
+    "verify": "gpate.verification",
 }
 
 

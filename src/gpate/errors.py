@@ -207,6 +207,10 @@ class ReleaseWriteFailed(ReleaseError):
     """A file of a release could not be written; there is no certificate, so there is no release."""
 
 
+class SignatureFailed(ReleaseError):
+    """A release could not be signed."""
+
+
 class UnknownClass(ReleaseError, ValueError):
     """A requested class is not in the schema."""
 

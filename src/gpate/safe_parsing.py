@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ _SMALL = 2**28
 _CHUNK = 2**20
 _MOST_REPEATED = 100
 
+LONGEST_INTEGER = 20
+"""Digits and sign of a whole number in a file from elsewhere: 64 bits, and a little more."""
+
 
 def attempt(read: Callable[[], T]) -> T | None:
     """The result of `read`, or None if a library failed on its input. Errors of gpate propagate."""
@@ -41,6 +45,21 @@ def attempt(read: Callable[[], T]) -> T | None:
         raise
     except Exception:  # noqa: BLE001 - no list is complete: some libraries raise direct subclasses of Exception
         return None
+
+
+def load_json(text: str | bytes) -> Any:
+    """JSON whose whole numbers have at most `LONGEST_INTEGER` digits: the time for longer ones grows with their square.
+
+    Raises:
+        ValueError: it is not such JSON.
+    """
+    return json.loads(text, parse_int=_bounded_integer)
+
+
+def _bounded_integer(digits: str) -> int:
+    if len(digits) > LONGEST_INTEGER:
+        raise ValueError(f"a whole number of more than {LONGEST_INTEGER} characters")
+    return int(digits)
 
 
 @dataclass(frozen=True, kw_only=True)

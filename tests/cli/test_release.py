@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from gpate.boundary import FastNoise
 from tests.command import gpate
 from tests.processes import LIMIT
+from tests.release.forger import forge
 from tests.releases import IMAGES, make_release
 
 
@@ -150,3 +152,19 @@ def test_memory_does_not_grow_with_the_number_of_records(releases: Path, tmp_pat
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(tmp_path / "a.parquet", columns=["age"])) == 400_000
+
+
+def test_sampling_warns_once_and_loudly_where_verify_fails(
+    releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(releases / "table", tmp_path / "forged")
+    forge(tmp_path / "forged", lines=lambda _: [])
+    assert gpate("verify", tmp_path / "forged") == 1
+    capsys.readouterr()
+    assert gpate("sample", tmp_path / "forged", "-n", 10, "-o", tmp_path / "a.csv", "--quiet") == 0
+    told = capsys.readouterr()
+    assert told.err.count("DOES NOT HOLD") == 1
+    assert "events: 0 iterations, although the budget allows more" in told.err
+    assert len(pd.read_csv(tmp_path / "a.csv")) == 10
+    assert gpate("sample", releases / "table", "-n", 10, "-o", tmp_path / "b.csv", "--quiet") == 0
+    assert capsys.readouterr().err == ""

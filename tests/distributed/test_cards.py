@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpate import verify
 from gpate.accounting import read_ledger
-from gpate.release import verify
 from tests.distributed.launch import ranks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpate import verify
 from gpate.accounting import Budget, Gaussian, read_ledger
 from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
 from gpate.boundary.ranks import backend_for
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
-from gpate.release import verify
 from tests.distributed import rank
 from tests.distributed.launch import ranks, torchrun
 from tests.methods.answers import read_answers

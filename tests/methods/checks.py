@@ -18,12 +18,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gpate import Monitor, Synthesizer
+from gpate import Monitor, Synthesizer, verify
 from gpate.accounting import read_ledger
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import recipes
 from gpate.methods.base import settings_of
-from gpate.release import verify
 from gpate.run.progress import Interrupted, Progress
 from tests.methods.small import IMAGES, TABLE, images, table
 

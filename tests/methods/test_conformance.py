@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpate import Monitor, Synthesizer
+from gpate import Monitor, Synthesizer, verify
 from gpate.accounting import read_ledger
 from gpate.boundary import FastNoise, Released
 from gpate.records import PrivateRecords
 from gpate.records.secret_draws import SecretDraws
-from gpate.release import release_files, verify
+from gpate.release import release_files
 from gpate.run.folder import RunFolderError
 from gpate.run.progress import Interrupted
 from gpate.run.transcript import _AnswerFile

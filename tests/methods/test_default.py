@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-from gpate import Monitor, Synthesizer
+from gpate import Monitor, Synthesizer, verify
 from gpate.accounting import read_ledger
 from gpate.errors import ReleaseCorrupt
-from gpate.release import Release, verify
+from gpate.release import Release
 from gpate.run.progress import Interrupted
 from gpate.schema import Schema
 from tests.methods.checks import stopping_at_question, tally

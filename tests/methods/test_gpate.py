@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from gpate import GPATE, Monitor, Synthesizer
+from gpate import GPATE, Monitor, Synthesizer, verify
 from gpate.accounting import Budget, read_ledger
 from gpate.boundary import FastNoise, Gate
 from gpate.errors import GpateError, InvalidValue, SchemaError
@@ -21,7 +21,6 @@ from gpate.generators import Student
 from gpate.methods.pate import Mechanism
 from gpate.records.teachers.ensemble import Ensemble
 from gpate.records.teachers.training import TeacherGroup
-from gpate.release import verify
 from gpate.run.folder import RunFolder, RunFolderError
 from gpate.run.progress import Interrupted
 from gpate.run.transcript import _AnswerFile
@@ -118,7 +117,7 @@ def test_each_teacher_reads_its_own_records_only(tmp_path: Path, monkeypatch: py
 
 CHILD = textwrap.dedent("""
     import numpy as np
-    from gpate import GPATE, Monitor, Synthesizer
+    from gpate import GPATE, Monitor, Synthesizer, verify
     from gpate.boundary import FastNoise
     from tests.methods.small import FAST, IMAGES, images
     FastNoise.gaussian = lambda self, size, sigma, **_: np.zeros(size)
@@ -151,7 +150,7 @@ def test_kill_9_before_the_plan_has_cost_nothing_and_says_so(dies: str, tmp_path
     child = f"""
 import os
 from unittest import mock
-from gpate import GPATE, Monitor, Synthesizer
+from gpate import GPATE, Monitor, Synthesizer, verify
 from tests.methods.small import FAST, IMAGES, images
 with mock.patch({dies!r}, lambda *_, **__: os.kill(os.getpid(), 9)):
     Synthesizer(epsilon=2.0, recipe="paper-mnist-eps1", settings=FAST).fit(*images(), schema=IMAGES, out={str(tmp_path / "run")!r})

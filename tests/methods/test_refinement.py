@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from gpate import Monitor, Synthesizer
+from gpate import Monitor, Synthesizer, verify
 from gpate.accounting import GNMax, NoisyMaxThreshold
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue
 from gpate.methods.pate import Mechanism
 from gpate.methods.pate.votes import Voters
-from gpate.release import verify
 from gpate.run.progress import Interrupted
 from tests.methods.checks import stopping_at_question, tally, weights
 from tests.methods.small import IMAGES, TABLE, images, table

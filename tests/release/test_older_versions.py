@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpate import Synthesizer
+from gpate import Synthesizer, verify
 from gpate.methods.base import settings_of
 from gpate.refit import refitter
-from gpate.release import Release, verify
+from gpate.release import Release
 from tests.methods.small import images, table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -47,9 +47,9 @@ def test_the_curve_ends_at_the_spend_and_never_falls(tmp_path: Path) -> None:
     assert points[-1] == (3, pytest.approx(certificate.spend))
     assert all(a[1] < b[1] for a, b in itertools.pairwise(points))
     rows = paid(ledger)
-    assert [(row.times, row.share) for row in rows] == [(3, 1.0)]
+    assert [(row.times, row.share) for row in rows] == [(6, 1.0)]
     assert rows[0].alone == pytest.approx(certificate.spend)
-    assert answered(ledger) is None
+    assert answered(ledger) == 0.0
 
 
 def test_words() -> None:

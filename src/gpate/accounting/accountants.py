@@ -20,10 +20,11 @@ from functools import cache, lru_cache, reduce
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpate.accounting import gaussian, rdp
-from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian
-from gpate.accounting.search import lowest_point, smallest
+from gpate.accounting.events import Event, Laplace, NonPrivate, PoissonSampledGaussian, SampledNoise
+from gpate.accounting.search import lowest_point, smallest_below
 from gpate.errors import InvalidValue, NotComputable, require_count, require_probability
 
 Tally = dict[Event, int]
@@ -70,6 +71,7 @@ class Accountant(ABC):
         spent = tally(events)
         if any(isinstance(event, NonPrivate) for event in spent):
             return lambda epsilon: 1.0
+        check_work(spent)
         for event in spent:
             if not self.covers(event):
                 raise NotComputable(f"The {self.title} accountant cannot express {event}; use accountant_for(events).")
@@ -93,7 +95,7 @@ class Accountant(ABC):
         """The smallest epsilon for this delta; infinity if there is none."""
         require_probability("delta", delta)
         profile = self.full_profile(events)
-        return 0.0 if profile(0.0) <= delta else smallest(lambda eps: profile(eps) <= delta, limit=1e5)
+        return 0.0 if profile(0.0) <= delta else smallest_below(profile, delta, limit=1e5)
 
 
 def _with_slack(bare: Profile, slack: float) -> Profile:
@@ -150,7 +152,7 @@ class RDPAccountant(Accountant):
         """The best conversion over all orders of the summed curves."""
         total = np.zeros_like(rdp.ORDERS)
         for event, count in spent.items():
-            total += count * rdp.rdp_of(event, rdp.ORDERS)
+            total += count * _renyi(event)
         finite = np.isfinite(total)
         curve, orders = total[finite], rdp.ORDERS[finite]
         if not len(orders):
@@ -180,13 +182,60 @@ class PLDAccountant(Accountant):
         """dp-accounting's pessimistic estimate, which is an upper bound."""
         if not spent:
             return lambda epsilon: 0.0
+        _check_losses(spent)
         total = _composed(tuple(spent.items()))
         return lambda epsilon: float(total.get_delta_for_epsilon(epsilon))
 
 
-_MOST_COMPOSED, _LEAST_NOISE = 10**7, 0.05
-"""Limits of loss distributions, whose work and memory grow with the number of executions and with 1 / noise^2. No private run
-exceeds them, and verifying an untrusted ledger must not take hours."""
+_MOST_EVENTS, _MOST_SAMPLED = 2_000, 64
+"""Limits of a tally: different events, and among them sampled ones, whose Renyi curve takes 20 ms."""
+
+_MOST_PARTS, _MOST_LOSS, _MOST_LOSS_ONCE, _MOST_SUM, _MOST_STEPS = 8, 60.0, 36.0, 7e6, 10**5
+"""Limits of loss distributions, whose work and memory grow with the largest loss: different events, the loss of all of them (by their
+Renyi curves, but for a probability of 1e-10), that of a single execution and its multiple by their number, and grid steps of a Laplace
+event. No run with an epsilon up to 30 exceeds them, and verifying an untrusted ledger must take seconds."""
+
+
+def check_work(spent: Tally) -> None:
+    """Raises `NotComputable` for more different events than any run has: so that an untrusted ledger costs seconds."""
+    sampled = sum(isinstance(event, SampledNoise) for event in spent)
+    if len(spent) > _MOST_EVENTS or sampled > _MOST_SAMPLED:
+        raise NotComputable(
+            f"{len(spent):,} different events, {sampled:,} of them sampled: at most {_MOST_EVENTS:,} and {_MOST_SAMPLED} are composed."
+        )
+
+
+def _check_losses(spent: Tally) -> None:
+    """Raises `NotComputable` if the loss distribution of a tally would take more than a few seconds."""
+    each = {event: _largest_loss({event: 1}) for event in spent}
+    once, together = max(each.values()), _largest_loss(spent)
+    steps = [event.sensitivity / event.grid for event in spent if isinstance(event, Laplace) and event.grid]
+    if not (
+        len(spent) <= _MOST_PARTS
+        and once <= _MOST_LOSS_ONCE
+        and together <= _MOST_LOSS
+        and all(spent[event] * loss <= _MOST_SUM for event, loss in each.items() if event.mu is None)
+        and max(steps, default=0.0) <= _MOST_STEPS
+    ):
+        raise NotComputable(
+            f"{len(spent)} different events with privacy losses of up to {once:.3g}, and {together:.3g} together, exceed the limits of "
+            f"loss distributions: {_MOST_PARTS} events, losses of {_MOST_LOSS_ONCE:g}, and {_MOST_LOSS:g} together. "
+            "Fix: a smaller epsilon, fewer steps, or the accountant rdp."
+        )
+
+
+def _largest_loss(spent: Tally) -> float:
+    """A bound on the privacy loss of all of them, but for a probability of 1e-10; without amplification for one sampled execution."""
+    if len(spent) == 1 and isinstance(event := next(iter(spent)), SampledNoise) and spent[event] == 1:
+        return 0.5 / event.noise_multiplier**2 + 8 / event.noise_multiplier
+    curve = np.add.reduce([count * _renyi(event) for event, count in spent.items()])
+    return float(np.min(curve + math.log(1e10) / (rdp.ORDERS - 1)))
+
+
+@lru_cache(maxsize=512)
+def _renyi(event: Event) -> NDArray[np.float64]:
+    """The Renyi curve of one execution at all orders."""
+    return rdp.rdp_of(event, rdp.ORDERS)
 
 
 @lru_cache(maxsize=4)
@@ -195,17 +244,13 @@ def _composed(spent: tuple[tuple[Event, int], ...]) -> Any:
     return reduce(lambda a, b: a.compose(b), (_loss_distribution(event, count) for event, count in spent))
 
 
+@lru_cache(maxsize=4)
 def _loss_distribution(event: Event, count: int) -> Any:
     """Loss distribution of `count` executions. Equal Gaussians become one; others are composed by convolution."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if event.mu is not None:
         return pld.from_gaussian_mechanism(1.0 / (event.mu * math.sqrt(count)))
-    if count > _MOST_COMPOSED or (isinstance(event, PoissonSampledGaussian) and event.noise_multiplier < _LEAST_NOISE):
-        raise NotComputable(
-            f"{event} exceeds the limits: at most {_MOST_COMPOSED:,} executions, each with a noise multiplier of at least "
-            f"{_LEAST_NOISE:g}."
-        )
     if isinstance(event, PoissonSampledGaussian):
         q = event.sampling_probability
         return pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=q).self_compose(count)

@@ -16,9 +16,13 @@ from collections.abc import Iterable, Sequence
 
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget, merged
-from gpate.accounting.events import Event
-from gpate.accounting.search import smallest_below
+from gpate.accounting.discrete import grid_for
+from gpate.accounting.events import DiscreteGaussian, Event, Gaussian
+from gpate.accounting.search import smallest, smallest_below
 from gpate.errors import InvalidValue, NotComputable
+
+_DRAWS = 10_000_000
+"""More noise values than a run draws, for the slack of exact noise."""
 
 
 def calibrate(
@@ -55,3 +59,17 @@ def calibrate(
             "Pure-DP events need Budget(pure=...); other events need a larger delta."
         )
     return [event.scaled(factor) for event in plan]
+
+
+def mu_left(budget: Budget, spent: Tally, *, exact: bool) -> float:
+    """The mu of all Gaussian noise that a budget still allows, with the slack of exact noise taken off."""
+    if math.isinf(budget.epsilon):
+        raise InvalidValue("epsilon", budget.epsilon, "finite: the noise is planned from it")
+
+    def fits(sigma: float) -> bool:
+        event = (
+            DiscreteGaussian(sigma=sigma, dimension=_DRAWS, grid=grid_for(sigma)) if exact else Gaussian(sigma=sigma)
+        )
+        return budget.allows(merged(spent, {event: 1}))
+
+    return 1.0 / smallest(fits, tolerance=1e-9)

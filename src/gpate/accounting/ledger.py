@@ -19,7 +19,6 @@ edits; a certificate that contains the head identifies the ledger.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import warnings
@@ -45,6 +44,7 @@ from gpate.errors import (
     LedgerWriteFailed,
 )
 from gpate.neighbours import RECORD
+from gpate.safe_parsing import load_json
 
 VERSION = 1
 
@@ -108,7 +108,7 @@ class LedgerContents:
 @lru_cache(maxsize=4096)
 def _parsed(body: bytes) -> Entry | None:
     """The entry of a line's content, or None for the seal; cached, since most lines repeat."""
-    content = json.loads(body)
+    content = load_json(body)
     if "seal" in content:
         return None
     return Entry(event=event_from_json(content["event"]), purpose=str(content["purpose"]))
@@ -146,8 +146,10 @@ def never_used(path: str | os.PathLike[str]) -> bool:
         return file.read().count(b"\n") < 2
 
 
-def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> LedgerContents:
-    """Like `read_ledger`, from bytes; `source` names them in errors."""
+def parse_ledger(
+    raw: bytes, *, source: str, head: Receipt | None = None, most_distinct: int | None = None
+) -> LedgerContents:
+    """Like `read_ledger`, from bytes; `source` names them in errors, and more than `most_distinct` different lines are refused."""
     whole = raw.rfind(b"\n") + 1
     torn = whole < len(raw)
     lines = raw[:whole].splitlines()
@@ -158,6 +160,7 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
     chain, header, sealed = GENESIS, None, False
     chains: list[str] = []
     entries: list[Entry] = []
+    distinct: set[int] = set()
     for number, line in enumerate(lines):
         stated, body = taken_apart(line) or ("", b"")
         chain = chain_of(chain, body)
@@ -169,15 +172,19 @@ def parse_ledger(raw: bytes, *, source: str, head: Receipt | None = None) -> Led
             )
         try:
             if header is None:
-                header = _header(source, json.loads(body))
+                header = _header(source, load_json(body))
             elif (entry := _parsed(body)) is not None:
                 entries.append(entry)
+                if most_distinct is not None:
+                    distinct.add(hash(body))
             else:
                 sealed = True
         except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as problem:
             raise LedgerCorrupt(
                 f"{source}, line {number + 1}: its hash matches but it is not in gpate's format."
             ) from problem
+        if most_distinct is not None and len(distinct) > most_distinct:
+            raise LedgerCorrupt(f"{source} has more than {most_distinct:,} different lines, which no run writes.")
     assert header is not None
     last = Receipt(line=len(lines), chain=chain)
     if head is not None and head != last:

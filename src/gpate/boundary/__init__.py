@@ -3,7 +3,7 @@
 from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
 from gpate.boundary.data_dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
-from gpate.boundary.gate import Gate, Voucher
+from gpate.boundary.gate import Gate, Grids, NoiseGrids, Voucher
 from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
@@ -26,8 +26,10 @@ __all__ = [
     "FastNoise",
     "GNMaxAggregator",
     "Gate",
+    "Grids",
     "Grouped",
     "Noise",
+    "NoiseGrids",
     "NoisyBlocks",
     "NoisyBounds",
     "NoisyCategories",

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
-from gpate.boundary.gate import Gate
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps, summed_by_unit
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
@@ -355,7 +355,7 @@ class NoisyBlocks:
         """Standard deviation of the noise on each block's counts or sums, in their own units."""
         return tuple(self.sigma / block.scale(self.unit, self.bound) for block in self.blocks)
 
-    def event(self, gate: Gate) -> Gaussian:
+    def event(self, gate: Grids) -> Gaussian:
         """What one release costs."""
         grid = gate.grid(self.sigma)
         kind = Gaussian if grid is None else DiscreteGaussian

@@ -22,8 +22,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,33 @@ T = TypeVar("T")
 
 _DRAWN = (GaussianNoise, Laplace, SampledNoise)
 """Events whose noise is drawn here, on their grid."""
+
+
+class Grids(Protocol):
+    """Says on which grid noise is drawn: all that the price of a release depends on beside its mechanism."""
+
+    def grid(self, sigma: float) -> float | None:
+        """The grid of Gaussian noise of `sigma`; None for floating-point noise."""
+
+    @property
+    def whole(self) -> float | None:
+        """The grid of whole counts, for Laplace noise; None for floating-point noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseGrids:
+    """The grids of a kind of noise, without a gate: for the events that a finished run should have paid for."""
+
+    exact: bool
+
+    def grid(self, sigma: float) -> float | None:
+        """The grid of Gaussian noise of `sigma`."""
+        return grid_for(require_positive("sigma", sigma)) if self.exact else None
+
+    @property
+    def whole(self) -> float | None:
+        """The grid of whole counts."""
+        return 1.0 if self.exact else None
 
 
 class Voucher:
@@ -189,13 +217,12 @@ class Gate:
 
     def grid(self, sigma: float) -> float | None:
         """The grid on which Gaussian noise of `sigma` is drawn here; None for floating-point noise."""
-        require_positive("sigma", sigma)
-        return grid_for(sigma) if self._noise.exact else None
+        return NoiseGrids(exact=self._noise.exact).grid(sigma)
 
     @property
     def whole(self) -> float | None:
         """The grid of whole counts, for Laplace noise; None for floating-point noise."""
-        return 1.0 if self._noise.exact else None
+        return NoiseGrids(exact=self._noise.exact).whole
 
     def paid(self, event: Event) -> int:
         """How many executions of this event were paid for, ever. A crash may take back only those of which nothing left."""

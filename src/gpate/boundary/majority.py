@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace
-from gpate.boundary.gate import Gate
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
@@ -42,7 +42,7 @@ class NoisyMajority:
         require_count("teachers", self.teachers, 1)
         require_positive("scale", self.scale)
 
-    def event(self, gate: Gate, questions: int) -> Event:
+    def event(self, gate: Grids, questions: int) -> Event:
         """What so many questions cost."""
         if self.laplace:
             return Laplace(scale=self.scale, count=questions, grid=gate.whole)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import OneOfManyGaussian, PoissonSampledGaussian, grid_for
-from gpate.boundary.gate import Gate
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.sums import NoisySum, bounded_steps
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
@@ -54,7 +54,7 @@ class SampledSum(NoisySum):
         super().__post_init__()
         _multiplier(self.noise_multiplier, self.sigma, self.l2_bound)
 
-    def event(self, gate: Gate) -> PoissonSampledGaussian:
+    def event(self, gate: Grids) -> PoissonSampledGaussian:
         """What one release costs."""
         return PoissonSampledGaussian(
             noise_multiplier=_multiplier(self.noise_multiplier, self.sigma, self.l2_bound),
@@ -102,7 +102,7 @@ class OneOfMany:
         """Noise over sensitivity."""
         return _multiplier(self.noise_multiplier, self.sigma, self.sensitivity)
 
-    def event(self, gate: Gate) -> OneOfManyGaussian:
+    def event(self, gate: Grids) -> OneOfManyGaussian:
         """What all m answers cost."""
         return OneOfManyGaussian(
             count=self.vectors,

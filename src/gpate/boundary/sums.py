@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace, grid_for
-from gpate.boundary.gate import Gate
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
@@ -74,7 +74,7 @@ class NoisySum:
         """The fixed-point grid."""
         return grid_for(self.sigma)
 
-    def event(self, gate: Gate) -> Event:
+    def event(self, gate: Grids) -> Event:
         """What one release costs."""
         grid = gate.grid(self.sigma)
         kind = Gaussian if grid is None else DiscreteGaussian
@@ -140,7 +140,7 @@ class NoisyCounts:
             raise InvalidValue("epsilon and sigma", (self.epsilon, self.sigma), "given one without the other")
         require_positive("epsilon or sigma", self.epsilon if self.sigma is None else self.sigma)  # type: ignore[arg-type]
 
-    def event(self, gate: Gate) -> Event:
+    def event(self, gate: Grids) -> Event:
         """What one release costs."""
         if self.sigma is None:
             assert self.epsilon is not None
@@ -187,13 +187,14 @@ class NoisyTally:
     sigma: float
     properties: int
     records_per_unit: int = 1
+    purpose: ClassVar[str] = "tally"
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
         require_count("properties", self.properties, 1)
         require_count("records_per_unit", self.records_per_unit, 1)
 
-    def event(self, gate: Gate) -> Gaussian:
+    def event(self, gate: Grids) -> Gaussian:
         """What one release costs."""
         grid = gate.grid(self.sigma)
         kind = DiscreteGaussian if grid else Gaussian
@@ -206,7 +207,7 @@ class NoisyTally:
 
     def __call__(self, counts: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
         """Counts, int64 [properties] -> noisy counts, float64 [properties]."""
-        voucher = gate.pay(self.event(gate), purpose="tally")
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         return Released(voucher.perturb(opened(counts).cpu().numpy()), receipts=(voucher.receipt,))
 
 

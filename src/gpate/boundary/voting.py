@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gpate.accounting import GNMax, NoisyMaxThreshold, NonPrivate, Receipt
 from gpate.boundary.data_dependent import DataDependentSpend
-from gpate.boundary.gate import Gate
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
@@ -69,7 +69,7 @@ class GNMaxAggregator:
     def __post_init__(self) -> None:
         require_positive("vote_sigma", self.vote_sigma)
 
-    def event(self, gate: Gate, *, bins: int, count: int) -> GNMax:
+    def event(self, gate: Grids, *, bins: int, count: int) -> GNMax:
         """What `count` answers cost."""
         return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=gate.grid(self.vote_sigma))
 
@@ -105,7 +105,7 @@ class ConfidentGNMaxAggregator:
         require_positive("threshold_sigma", self.threshold_sigma)
         require_positive("vote_sigma", self.vote_sigma)
 
-    def events(self, gate: Gate, *, queries: int, bins: int) -> tuple[NoisyMaxThreshold, GNMax]:
+    def events(self, gate: Grids, *, queries: int, bins: int) -> tuple[NoisyMaxThreshold, GNMax]:
         """The most that so many queries can cost: every threshold, and every vote."""
         ask = NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries, grid=gate.grid(self.threshold_sigma))
         return ask, GNMaxAggregator(vote_sigma=self.vote_sigma).event(gate, bins=bins, count=queries)

@@ -8,7 +8,7 @@ from functools import cache
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, audit, budget, evaluate, fit, report, sample, schema, verify
+from gpate.cli import account, audit, budget, evaluate, fit, report, sample, schema, sign, verify
 from gpate.cli.interrupt import Stoppable
 from gpate.cli.terminal import EXIT_CODES, USAGE, errors
 from gpate.errors import GpateError, PluginError
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("fit")(fit.fit)
 app.command("sample")(sample.sample)
+app.command("sign", epilog=EXIT_CODES)(sign.sign)
 app.command("verify", epilog=EXIT_CODES)(verify.verify)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("report")(report.report)

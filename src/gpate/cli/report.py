@@ -31,6 +31,10 @@ def report(
     release: Annotated[
         bool, typer.Option("--release", help="The page that is safe to publish: it is made from the release alone.")
     ] = False,
+    signers: Annotated[
+        Path | None, typer.Option(help="OpenSSH's file of allowed signers: the page names who signed the release.")
+    ] = None,
+    revoked: Annotated[Path | None, typer.Option(help="Keys that are not accepted any more.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -40,6 +44,7 @@ def report(
     from gpate.release.output_files import check_output
     from gpate.report import write_report
     from gpate.report.page import release_folder
+    from gpate.verification import verify
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise InvalidValue("output", str(output), "a name that ends in .html")
@@ -47,9 +52,10 @@ def report(
     if evaluation is not None and not evaluation.is_file():
         raise InvalidValue("--evaluation", str(evaluation), "a file that `gpate evaluate` wrote")
     schema = Release.load(release_folder(run)).schema
+    verification = verify(release_folder(run), signers=signers, revoked=revoked)
     held = None if real is None or release else _records(real, schema)
     found = [] if evaluation is None or release else _evaluations(evaluation)
-    write_report(run, output, real=held, evaluations=found, release=release)
+    write_report(run, output, real=held, evaluations=found, release=release, verification=verification)
     inside = held is not None or bool(found)
     if as_json:
         print_json({"output": str(output), "release": release, "unnoised": inside, "bytes": output.stat().st_size})

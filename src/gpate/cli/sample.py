@@ -43,6 +43,7 @@ def sample(
     from gpate.streams import Streams
 
     loaded = Release.load(release)
+    _warn_if_unverified(release)
     pairs = [parse_condition(loaded.schema, text) for text in where or []]
     conditions = dict(pairs)
     if len(conditions) < len(pairs):
@@ -104,6 +105,20 @@ def sample(
     if not certificate.releasable and not as_json:
         reasons = escape("; ".join(certificate.not_for_release))
         errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)
+
+
+def _warn_if_unverified(release: Path) -> None:
+    """Says on standard error, with the first reason, that a release does not pass its verification. It can be sampled all the same."""
+    from gpate.verification import verify
+
+    wrong = next((check for check in verify(release).checks if not check.passed), None)
+    if wrong is not None:
+        errors.print(
+            f"[bold white on red] DOES NOT HOLD [/] [bold red]{escape(wrong.name)}: {escape(wrong.detail)}[/] "
+            f"The guarantee of this release cannot be relied on. Fix: see `gpate verify {escape(str(release))}`.",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 def _identity(path: Path) -> int | None:

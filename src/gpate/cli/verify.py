@@ -21,16 +21,25 @@ def verify(
     budget: Annotated[
         Path | None, typer.Option(help="Budget book of the data set: check that it has this release's entry.")
     ] = None,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            help="Fail also unless one of these signed it: OpenSSH's file of allowed signers (man ssh-keygen)."
+        ),
+    ] = None,
+    revoked: Annotated[
+        Path | None, typer.Option(help="Keys that are not accepted any more: public keys, one per line, or a KRL.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a release: files, hashes, ledger, epsilon, stamps, weights. Exit code 1 if a check fails."""
-    from gpate.release import verify as check
+    """Check a release: files, hashes, ledger, events, epsilon, stamps, weights, signature. Exit code 1 if a check fails."""
+    from gpate.verification import verify as check
 
     if (release / "private").is_dir() and (release / "release").is_dir():
         raise InvalidValue(
             "release", str(release), f"the release folder, {release / 'release'}", "This is the run folder."
         )
-    found = check(release, budget=budget)
+    found = check(release, budget=budget, signers=signers, revoked=revoked)
     good = found.releasable if for_release else found.passed
     certificate = found.certificate
     if as_json:
@@ -40,6 +49,11 @@ def verify(
                 "releasable": found.releasable,
                 "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in found.checks],
                 "certificate": None if certificate is None else certificate.to_json(),
+                "signature": {
+                    "present": found.signature.present,
+                    "signer": found.signature.signer,
+                    "key": found.signature.key,
+                },
                 "statement": certificate.statement() if certificate is not None and found.passed else None,
             }
         )
@@ -74,4 +88,4 @@ def _fix(release: Path, uncertified: bool) -> str:
     run = release.resolve().parent
     if uncertified and (run / "private" / "run.json").exists():
         return f"its run is not finished: `gpate fit --resume {run}`."
-    return "remove files that do not belong to it, or download it again from its owner."
+    return "remove files that do not belong to it, or get it again from its owner."

@@ -68,6 +68,12 @@ class ImageFeatures:
         bandwidths = ((0.2, 0.5) if wide else (0.2,)) if self.bandwidths is None else self.bandwidths
         return replace(self, base=base, scales=scales, bandwidths=bandwidths)
 
+    def dims(self, shape: tuple[int, int, int]) -> int:
+        """Length of a vector of the map for images of one shape, without drawing it."""
+        settings = self.filled(shape)
+        base = sum(_base(part, shape, settings).dims for part in settings.base.split("+"))
+        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1)
+
 
 def image_features(
     shape: tuple[int, int, int],

@@ -71,6 +71,11 @@ class Learner:
         if len(self.weights) != 3 or min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0):
             raise InvalidValue("weights", self.weights, "three fractions that sum to one")
 
+    def dims(self, classes: int) -> int:
+        """Length of a vector of the learned map."""
+        parts = (self.hidden, 2 * (self.frequencies // self.networks), classes * self.turns)
+        return self.networks * sum(part for part, weight in zip(parts, self.weights, strict=True) if weight)
+
 
 class Classifier(nn.Module):
     """Two 5x5 convolutions, each halving the size, one hidden layer, one output for each class and turn."""

@@ -68,7 +68,7 @@ class Scattering:
         channels, height, width = shape
         self.scales = scales_for(height, width) if scales is None else require_count("scales", scales, 1)
         self.orientations = require_count("orientations", orientations, 1)
-        step = 2**self.scales
+        step = 2 ** min(self.scales, 60)  # settings of a release may say anything
         if min(height, width) < 2 * step:
             raise InvalidValue(
                 "image size", f"{height}x{width}", f"at least {2 * step} pixels each way", "Use fewer scales."

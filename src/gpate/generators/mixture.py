@@ -51,6 +51,10 @@ class ColumnSpec:
         require_count("cells", self.cells, 1)
 
 
+MOST_CLASSES = 2_000
+"""Of a mixture: each has tensors of its own, and all are compared with the spec when a release is verified."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MixtureSpec:
     """Specification of a mixture: public numbers only.
@@ -73,6 +77,8 @@ class MixtureSpec:
         object.__setattr__(self, "components", tuple(self.components))
         object.__setattr__(self, "groups", tuple(tuple(sizes) for sizes in self.groups))
         require_count("width", self.width)
+        if len(self.components) > MOST_CLASSES:
+            raise InvalidValue("classes", len(self.components), f"at most {MOST_CLASSES:,}")
         for number in self.components:
             require_count("components", number, 1)
         if not self.components or len(self.groups) != len(self.components):

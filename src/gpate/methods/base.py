@@ -1,7 +1,8 @@
 """The protocol of a method, and the registry.
 
 A method turns private records into a generator. It is one class: which groups of settings it has (`groups`), what it asks of
-the budget before any record is read (`plan`), and how it fits (`fit`). CONTRIBUTING.md shows how to add one.
+the budget before any record is read (`plan`), how it fits (`fit`), and which events a finished run must have paid for
+(`ledger_problems`). CONTRIBUTING.md shows how to add one.
 
     class MyMethod(Method):
         name = "mine"
@@ -9,6 +10,7 @@ the budget before any record is read (`plan`), and how it fits (`fit`). CONTRIBU
 
         def plan(self, settings, schema, epsilon): ...
         def fit(self, run): ...
+        def ledger_problems(self, run): ...
 
     register(MyMethod())
 
@@ -20,10 +22,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +45,9 @@ from gpate.run.transcript import Transcript
 from gpate.schema import ImageSchema, TableSchema
 from gpate.streams import Streams
 from gpate.torch_utils import chosen_device
+
+if TYPE_CHECKING:
+    from gpate.methods.finished_run import FinishedRun
 
 AnySchema = TableSchema | ImageSchema
 
@@ -189,6 +194,19 @@ class Method(ABC):
     def fit(self, run: Run) -> Fitted:
         """Releases what it needs through the gate, and fits the generator to that."""
 
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """How the events of a finished run differ from those that `fit` pays for with such settings; empty if they do not.
+
+        Without a list of its own a method's releases cannot be verified: nobody else knows what it should have paid for.
+        """
+        _ = run
+        return [f"the method {self.name!r} does not say which events it implies, so they cannot be checked"]
+
+    def accountants(self, settings: Settings) -> Sequence[str]:
+        """Accountants, beside the plan's own, that the plan may have had on another machine."""
+        _ = settings
+        return ()
+
 
 _METHODS: dict[str, Method] = {}
 
@@ -249,10 +267,9 @@ def report_repairs(run: Run) -> None:
     if repairs is None or not fraction or math.isinf(gate.budget.epsilon):
         return
     columns, name = run.schema.columns if isinstance(run.schema, TableSchema) else (), "values outside the domain"
-    whole = mu_for(gate.budget.epsilon - gate.budget.pure, delta=gate.budget.delta)
-    most = run.schema.records_per_unit
-    sigma = run.transcript.sigma(name) or most * math.sqrt((len(columns) + 1) / fraction) / whole
-    tally = NoisyTally(sigma=sigma, properties=len(columns) + 1, records_per_unit=most)
+    tally = repairs_tally(run.schema, fraction, gate.budget)
+    sigma = run.transcript.sigma(name) or tally.sigma
+    tally = replace(tally, sigma=sigma)
     counts = run.transcript.ask(name, lambda: repairs, lambda total: tally(total, gate), sigma=sigma).value
     about = f"(+-{2 * sigma:,.0f}, two standard deviations)"
     for column, count in zip(columns, counts, strict=False):
@@ -276,6 +293,16 @@ def warn_of_delta(run: Run, records: float) -> None:
             f"that publishes each record in full with probability delta, about {delta * records:.2g} records in all. "
             f"Fix: fit with delta at most {0.1 / records:.1g}."
         )
+
+
+def repairs_tally(schema: AnySchema, fraction: float, budget: Budget, *, dropped: bool = True) -> NoisyTally:
+    """The noisy counts of repairs, with their fraction of the budget's mu^2; 0.1.0 did not count records that are left out."""
+    properties = (len(schema.columns) if isinstance(schema, TableSchema) else 0) + dropped
+    whole = mu_for(budget.epsilon - budget.pure, delta=budget.delta)
+    most = schema.records_per_unit
+    return NoisyTally(
+        sigma=most * math.sqrt(properties / fraction) / whole, properties=properties, records_per_unit=most
+    )
 
 
 def proportions(counts: np.ndarray) -> np.ndarray:

@@ -25,6 +25,8 @@ from gpate.schema.codec import TableCodec
 
 CONFIG_VERSION = 1
 _SHARES_TOLERANCE = 1e-6
+_MOST_HEADER = 2**21
+"""Bytes of names and shapes of the tensors: some hundred for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,10 @@ def weights_to_bytes(spec: Spec, weights: Mapping[str, Tensor]) -> bytes:
 
 def weights_from_bytes(content: bytes) -> dict[str, Tensor]:
     """The inverse of `weights_to_bytes`, unchecked against any spec."""
+    if int.from_bytes(content[:8], "little") > _MOST_HEADER:
+        raise ReleaseCorrupt(
+            f"{files.WEIGHTS} lists more tensors than a generator has, in more than {_MOST_HEADER:,} bytes."
+        )
     weights = attempt(lambda: safetensors.torch.load(content))
     if weights is None:
         raise ReleaseCorrupt(f"{files.WEIGHTS} is not a safetensors file that torch can read.")

@@ -2,9 +2,9 @@
 
 **Writing.** Files are written atomically: to a temporary name, flushed to disk, and moved.
 
-**Reading.** A release is untrusted input. Only the five names are opened, only as regular files (no links, pipes or
-devices), each once, so that the bytes hashed are the bytes parsed. None of them is code: JSON, YAML without tags or aliases,
-and safetensors, which contains numbers only.
+**Reading.** A release is untrusted input. Only the five names, and that of a signature, are opened, only as regular files (no
+links, pipes or devices), each once, so that the bytes hashed are the bytes parsed. None of them is code: JSON, YAML without
+tags or aliases, and safetensors, which contains numbers only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from gpate.atomic_files import PARTIAL, sync
 from gpate.errors import ReleaseCorrupt, ReleaseNotFound, ReleaseWriteFailed, SchemaError
-from gpate.safe_parsing import attempt
+from gpate.safe_parsing import attempt, load_json
 from gpate.schema import ImageSchema, Schema, TableSchema
 
 LEDGER = "ledger.jsonl"
@@ -27,15 +27,16 @@ WEIGHTS = "generator.safetensors"
 SCHEMA = "schema.yaml"
 CONFIG = "config.json"
 CERTIFICATE = "certificate.json"
+SIGNATURE = "certificate.json.sig"
 
 CERTIFIED = (LEDGER, WEIGHTS, SCHEMA, CONFIG)
 """Files whose hashes are in the certificate."""
 
 NAMES = (*CERTIFIED, CERTIFICATE)
-"""All files of a release."""
+"""All files of a release, beside its signature, which it may have."""
 
-_MOST = {LEDGER: 2**30, WEIGHTS: 2**33, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22}
-"""Maximal size of a file in bytes."""
+MOST_BYTES = {LEDGER: 2**27, WEIGHTS: 400 << 20, SCHEMA: 2**22, CONFIG: 2**22, CERTIFICATE: 2**22, SIGNATURE: 2**16}
+"""Maximal size of a file in bytes: all of them can be verified within a gigabyte of memory."""
 
 
 def names_in(folder: Path) -> list[str]:
@@ -49,11 +50,11 @@ def names_in(folder: Path) -> list[str]:
 
 
 def folder_problems(folder: Path) -> list[str]:
-    """Missing, extra or irregular files; empty if the folder contains the five files and nothing else."""
+    """Missing, extra or irregular files; empty if the folder contains the five files, maybe a signature, and nothing else."""
     found = names_in(folder)
     problems = [f"{name} is missing" for name in NAMES if name not in found]
     for name in found:
-        if name not in NAMES:
+        if name not in (*NAMES, SIGNATURE):
             problems.append(f"{name!r} does not belong here")
         elif not stat.S_ISREG(mode := os.lstat(folder / name).st_mode):
             problems.append(f"{name} is a {'link' if stat.S_ISLNK(mode) else 'folder or a device'}, not a plain file")
@@ -61,8 +62,8 @@ def folder_problems(folder: Path) -> list[str]:
 
 
 def read(folder: Path, name: str) -> bytes:
-    """The bytes of one of the five files."""
-    if name not in NAMES:
+    """The bytes of one of the five files, or of the signature."""
+    if name not in (*NAMES, SIGNATURE):
         raise ReleaseCorrupt(f"A release has no file {name!r}.")
     path = folder / name
     try:
@@ -78,8 +79,8 @@ def read(folder: Path, name: str) -> bytes:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise ReleaseCorrupt(f"{path} is not a plain file.")
-        if facts.st_size > _MOST[name]:
-            raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {_MOST[name]:,}.")
+        if facts.st_size > MOST_BYTES[name]:
+            raise ReleaseCorrupt(f"{path} has {facts.st_size:,} bytes; gpate writes at most {MOST_BYTES[name]:,}.")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read()
     finally:
@@ -88,7 +89,7 @@ def read(folder: Path, name: str) -> bytes:
 
 def write(folder: Path, name: str, content: bytes) -> None:
     """Write one of the files atomically."""
-    assert name in NAMES
+    assert name in (*NAMES, SIGNATURE)
     partial = folder / (name + PARTIAL)
     try:
         partial.unlink(missing_ok=True)  # of an earlier attempt that was killed
@@ -122,7 +123,7 @@ def to_json(data: Mapping[str, Any]) -> bytes:
 
 def from_json(content: bytes, name: str) -> dict[str, Any]:
     """The inverse of `to_json`; JSON that is not canonical is refused."""
-    data = attempt(lambda: json.loads(content))
+    data = attempt(lambda: load_json(content))
     if data is None:
         raise ReleaseCorrupt(f"{name} is not JSON written by gpate.")
     if isinstance(data, dict) and attempt(lambda: to_json(data)) == content:

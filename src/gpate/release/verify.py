@@ -1,21 +1,25 @@
 """Verify a release: recompute every claim of its certificate from its files alone.
 
-**A pass means:** the folder contains the five files and nothing else; every file has its certified hash; the ledger's
-hash chain is intact from its first line to its seal; the epsilon of its events, recomputed here, is the certified spend and
-within the budget; a run that must not be released is stamped; the weights are finite and fit the config and the schema.
+**A pass means:** the folder contains the five files, maybe a signature, and nothing else; every file has its certified hash; the
+ledger's hash chain is intact from its first line to its seal; the epsilon of its events, recomputed here, is the certified spend
+and within the budget; the neighbouring relation is the schema's; a run that must not be released is stamped; the weights are
+finite and fit the config and the schema. `gpate.verify` does all this and compares the events with those that the method implies,
+which only a method knows: it is what the command calls.
 
 **It does not mean** that the ledger lists everything that was released from the data (the gate enforces that during the
-run), or that the release is the one its owner wrote: compare the certificate's fingerprint for that.
+run), or that the release is the one its owner wrote: ask for a signature (`gpate.release.signatures`), or compare the
+certificate's fingerprint, for that.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpate.accounting import Budget, BudgetBook, LedgerContents, parse_ledger
 from gpate.accounting.accountants import Tally
@@ -32,14 +36,25 @@ from gpate.release.generator_file import (
     weight_problems,
     weights_from_bytes,
 )
+from gpate.release.signatures import Signature, check_signature
 from gpate.release.write import required_stamps
 from gpate.safe_parsing import attempt
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import ImageSchema, TableSchema
 
 ROUNDING = 1e-9
 """Relative tolerance of epsilon between machines, which differ in the last digits."""
 
+_MOST_DISTINCT = 50_000
+"""Different lines of a ledger: lines that repeat are parsed once."""
+
+_ON_EPSILON = ("epsilon within budget", "epsilon as certified", "claim", "stamps")
+
 T = TypeVar("T")
+
+AnySchema = TableSchema | ImageSchema
+
+EventCheck = Callable[[Mapping[str, Any], AnySchema, Spec, LedgerContents], list[str]]
+"""Compares a ledger with what the settings, the schema and the generator's spec imply: what is wrong, or nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +73,12 @@ class Verification:
     Attributes:
         checks: in order.
         certificate: of the release; None if it cannot be read.
+        signature: of the certificate.
     """
 
     checks: tuple[Check, ...]
     certificate: Certificate | None
+    signature: Signature
 
     @property
     def passed(self) -> bool:
@@ -101,33 +118,88 @@ class _Checklist:
 
 
 def verify(
-    folder: str | os.PathLike[str], *, budget: BudgetBook | str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str],
+    *,
+    budget: BudgetBook | str | os.PathLike[str] | None = None,
+    signers: str | os.PathLike[str] | None = None,
+    revoked: str | os.PathLike[str] | None = None,
+    events: EventCheck | None = None,
 ) -> Verification:
     """Verify a release. An invalid one raises nothing: its checks say what is wrong.
 
     Args:
         folder: the release.
         budget: the budget book that its run was charged to, to check the entry that the certificate names.
+        signers: file of allowed signers (`ssh-keygen`, ALLOWED SIGNERS); None accepts a release that nobody signed.
+        revoked: file of keys that are not accepted any more.
+        events: compares the ledger with what the method implies; `gpate.verify` passes it, without it the ledger is compared with
+            itself and its certificate only.
 
     Raises:
         ReleaseNotFound: there is no such folder.
+        InvalidValue: the file of signers or of revoked keys does not exist.
     """
     folder = Path(folder)
+    accepted, refused = _file("signers", signers), _file("revoked", revoked)
+    if refused is not None and accepted is None:
+        raise InvalidValue("revoked", str(revoked), "given with signers", "Fix: name the file of allowed signers too.")
     rows = _Checklist()
-    rows.add("files", files.folder_problems(folder), "five plain files and nothing else")
+    rows.add("files", files.folder_problems(folder), "five plain files and nothing else but a signature")
+    read_once = cache(lambda: files.read(folder, files.CERTIFICATE))  # the bytes parsed are the bytes signed
     certificate = rows.attempt(
         "certificate",
-        lambda: Certificate.from_bytes(files.read(folder, files.CERTIFICATE)),
+        lambda: Certificate.from_bytes(read_once()),
         lambda made: f"written by gpate {made.gpate_version}, and its fingerprint matches its content",
     )
     contents = {name: _hashed(rows, folder, name, certificate) for name in files.CERTIFIED}
-    _check_ledger(rows, contents[files.LEDGER], certificate, _schema(contents[files.SCHEMA]))
-    _check_generator(rows, contents)
+    schema, parsed = _parsed_once(lambda: files.schema_from(_there(contents, files.SCHEMA)))
+    ledger = _check_ledger(rows, contents[files.LEDGER], certificate, schema)
+    config = _check_generator(rows, contents, parsed)
+    if events is not None:
+        _check_events(rows, events, ledger, schema, config)
     if certificate is not None and (budget is not None or certificate.book is not None):
         rows.add(
             "budget book", _book_problems(certificate, budget), _book_detail(certificate, checked=budget is not None)
         )
-    return Verification(checks=tuple(rows.rows), certificate=certificate)
+    signature = _check_signature(rows, folder, read_once, accepted, refused)
+    return Verification(checks=tuple(rows.rows), certificate=certificate, signature=signature)
+
+
+def _file(name: str, path: str | os.PathLike[str] | None) -> Path | None:
+    if path is not None and not (found := Path(path).expanduser()).is_file():
+        raise InvalidValue(name, str(path), "a file that exists")
+    return None if path is None else found
+
+
+def _check_signature(
+    rows: _Checklist, folder: Path, certificate: Callable[[], bytes], signers: Path | None, revoked: Path | None
+) -> Signature:
+    """Whose signature the certificate's bytes carry."""
+    try:
+        present = files.SIGNATURE in files.names_in(folder)
+        signature = files.read(folder, files.SIGNATURE) if present else None
+        found = attempt(lambda: check_signature(certificate(), signature, signers=signers, revoked=revoked))
+    except GpateError as problem:
+        found = Signature(present=False, problem=str(problem))
+    found = found or Signature(present=True, problem="ssh-keygen did not check it")
+    rows.add("signature", [found.problem] if found.problem is not None else [], str(found))
+    return found
+
+
+def _check_events(
+    rows: _Checklist,
+    events: EventCheck,
+    ledger: LedgerContents | None,
+    schema: AnySchema | None,
+    config: Config | None,
+) -> None:
+    if ledger is None or schema is None or config is None:
+        rows.skipped(("events",), "ledger, schema or config cannot be read")
+        return
+    problems = events(config.settings, schema, config.spec, ledger)
+    rows.add(
+        "events", problems, "those that the method implies: kinds, order, numbers, sensitivities, dimensions, noise"
+    )
 
 
 def hash_problems(name: str, content: bytes, certificate: Certificate) -> list[str]:
@@ -149,34 +221,39 @@ def _hashed(rows: _Checklist, folder: Path, name: str, certificate: Certificate 
     return content
 
 
-def _schema(content: bytes | None) -> TableSchema | ImageSchema | None:
-    """The schema, or None if it is invalid, which is a check of its own."""
-    if content is None:
-        return None
+def _parsed_once(make: Callable[[], T]) -> tuple[T | None, Callable[[], T]]:
+    """What `make` gives, or None if it cannot; and a function that gives it again, or raises the same error, at no cost."""
     try:
-        return Schema.from_text(content.decode())
-    except (GpateError, UnicodeDecodeError):
-        return None
+        made, problem = attempt(make), None
+    except GpateError as raised:
+        made, problem = None, raised
+
+    def again() -> T:
+        if problem is not None:
+            raise problem
+        return made  # type: ignore[return-value] # None stands for an input that a library failed on
+
+    return made, again
 
 
 def _check_ledger(
     rows: _Checklist,
     content: bytes | None,
     certificate: Certificate | None,
-    schema: TableSchema | ImageSchema | None,
-) -> None:
-    later = ("ledger seal", "ledger noise", "epsilon within budget", "epsilon as certified", "claim", "stamps")
+    schema: AnySchema | None,
+) -> LedgerContents | None:
+    later = ("ledger seal", "ledger noise", "neighbours", *_ON_EPSILON)
     if content is None:
         rows.skipped(("ledger chain", *later), "the ledger cannot be read")
-        return
+        return None
     ledger = rows.attempt(
         "ledger chain",
-        lambda: parse_ledger(content, source=files.LEDGER),
+        lambda: parse_ledger(content, source=files.LEDGER, most_distinct=_MOST_DISTINCT),
         lambda made: f"{made.head.line:,} lines, hash chain intact",
     )
     if ledger is None:
         rows.skipped(later, "the ledger is invalid")
-        return
+        return None
     open_end = [] if ledger.sealed else ["the ledger is not sealed: its run is not finished, or lines were removed"]
     rows.add(
         "ledger seal",
@@ -184,7 +261,14 @@ def _check_ledger(
         "no further spending is possible",
     )
     rows.add("ledger noise", _noise_problems(ledger), f"{ledger.header.noise}, for every event")
+    if schema is None:
+        rows.skipped(("neighbours",), "the schema cannot be read")
+    else:
+        relation, known = ledger.header.neighbours, schema.neighbours
+        wrong = [] if relation == known else [f"{relation[:200]!r}, expected {known!r}"]
+        rows.add("neighbours", wrong, known)
     _check_epsilon(rows, ledger, certificate, schema)
+    return ledger
 
 
 def _noise_problems(ledger: LedgerContents) -> list[str]:
@@ -199,7 +283,7 @@ def _check_epsilon(
     rows: _Checklist,
     ledger: LedgerContents,
     certificate: Certificate | None,
-    schema: TableSchema | ImageSchema | None,
+    schema: AnySchema | None,
 ) -> None:
     budget, spent = ledger.header.budget, ledger.tally
     epsilon, delta = (budget.epsilon, budget.delta)
@@ -255,10 +339,12 @@ def _spend(budget: Budget, spent: Tally) -> tuple[float, bool]:
     return spend, wide.allows(spent) and spend <= wide.epsilon
 
 
-def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> None:
+def _check_generator(
+    rows: _Checklist, contents: dict[str, bytes | None], parsed: Callable[[], AnySchema]
+) -> Config | None:
     schema = rows.attempt(
         "schema",
-        lambda: files.schema_from(_there(contents, files.SCHEMA)),
+        parsed,
         lambda made: f"a valid {made.kind} schema",
     )
     config = rows.attempt(
@@ -272,7 +358,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
         rows.add("generator fits schema", fit_problems(config, schema), "sizes, classes and class proportions agree")
     if config is None:
         rows.skipped(("weights format", "weights", "weights finite"), "no config")
-        return
+        return None
     weights = rows.attempt(
         "weights format",
         lambda: weights_from_bytes(_there(contents, files.WEIGHTS)),
@@ -280,7 +366,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     )
     if weights is None:
         rows.skipped(("weights", "weights finite"), "they cannot be read")
-        return
+        return config
     total = sum(tensor.numel() for tensor in weights.values())
     problems = weight_problems(config.spec, weights)
     if not problems and isinstance(config.spec, MixtureSpec):
@@ -288,6 +374,7 @@ def _check_generator(rows: _Checklist, contents: dict[str, bytes | None]) -> Non
     rows.add("weights", problems, f"names and shapes of the generator, {total:,} numbers")
     broken = [f"{name} contains NaN or infinity" for name in infinite_weights(weights)]
     rows.add("weights finite", broken, "all of them")
+    return config
 
 
 def _book_problems(certificate: Certificate, budget: BudgetBook | str | os.PathLike[str] | None) -> list[str]:

@@ -89,9 +89,15 @@ def write_release(
             f"settings must be plain data: strings, numbers other than NaN, lists and mappings ({problem})."
         ) from problem
     content[files.SCHEMA] = schema.to_text().encode()
+    for name, data in content.items():
+        if len(data) > files.MOST_BYTES[name]:
+            raise ReleaseRefused(
+                f"{name} would have {len(data):,} bytes, and at most {files.MOST_BYTES[name]:,} can be verified. Fix: a smaller generator."
+            )
 
     head = ledger.seal()
-    (folder / files.CERTIFICATE).unlink(missing_ok=True)  # an old one must not be left beside new files
+    for old in (files.SIGNATURE, files.CERTIFICATE):  # must not be left beside new files
+        (folder / old).unlink(missing_ok=True)
     if not ledger.durable:
         files.write(folder, files.LEDGER, ledger.to_bytes())
     for name, data in content.items():
@@ -130,7 +136,9 @@ def required_stamps(header: Header) -> list[str]:
 
 def _check_folder(folder: Path, ledger: Ledger) -> None:
     """Raise `ReleaseRefused` unless the folder contains the ledger and nothing that is not part of a release."""
-    unexpected = [name for name in files.names_in(folder) if name.removesuffix(PARTIAL) not in files.NAMES]
+    unexpected = [
+        name for name in files.names_in(folder) if name.removesuffix(PARTIAL) not in (*files.NAMES, files.SIGNATURE)
+    ]
     if unexpected:
         raise ReleaseRefused(
             f"{folder} contains files that do not belong in a release: {shortened(unexpected)}. Fix: move them."

@@ -68,6 +68,7 @@ def write_report(
     real: pd.DataFrame | Images | None = None,
     evaluations: Sequence[Evaluation] = (),
     release: bool = False,
+    verification: Verification | None = None,
 ) -> Path:
     """Writes the page of a run.
 
@@ -78,6 +79,7 @@ def write_report(
             class of each (by name), as `Release.sample` gives them.
         evaluations: finished evaluations; the last one that is about this release is shown.
         release: the page that is safe to publish with the release: without `real` and `evaluations`.
+        verification: of the release, by `gpate.verify`; without it the page has what `gpate.release.verify` finds.
 
     Returns:
         The path of the page.
@@ -91,9 +93,12 @@ def write_report(
     folder = release_folder(run)
     if out.resolve().parent == folder.resolve():
         raise InvalidValue(
-            "out", str(out), "outside of the release folder", "A release is five files and nothing else."
+            "out",
+            str(out),
+            "outside of the release folder",
+            "A release is five files and a signature, and nothing else.",
         )
-    page = render(run, real=real, evaluations=evaluations, release=release)
+    page = render(run, real=real, evaluations=evaluations, release=release, verification=verification)
     _write(out, page.encode(), mode=0o644 if release else 0o600)
     return out
 
@@ -111,10 +116,11 @@ def render(
     real: pd.DataFrame | Images | None = None,
     evaluations: Sequence[Evaluation] = (),
     release: bool = False,
+    verification: Verification | None = None,
 ) -> str:
     """The page as text; arguments as in `write_report`."""
     folder = release_folder(run)
-    loaded, verification = Release.load(folder), verify(folder)
+    loaded, verification = Release.load(folder), verification or verify(folder)
     if release:
         if not verification.releasable:
             reasons = [*loaded.certificate.not_for_release, *(c.name for c in verification.checks if not c.passed)]

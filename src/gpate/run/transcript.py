@@ -40,10 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import DiscreteGaussian, Gaussian, Receipt, grid_for
-from gpate.accounting.budget import merged
+from gpate.accounting import Receipt, calibration
 from gpate.accounting.gaussian import mu_for
-from gpate.accounting.search import smallest
 from gpate.atomic_files import sync, write_durably
 from gpate.boundary import ALONE, Gate, Ranks, Released, Sensitive
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
@@ -61,9 +59,6 @@ _LARGE = 256 << 20
 
 _KEPT = 1 << 20
 """Bytes of a numbered answer that is kept."""
-
-_DRAWS = 10_000_000
-"""More noise values than a run draws, for the slack of exact noise."""
 
 _LEAST = 1e-3
 """A part of the budget's mu below this is rounding, or what an answer that an earlier version lost left over."""
@@ -360,15 +355,4 @@ def mu_of(gate: Gate, name: str, fraction: float, ahead: float) -> float:
 
 def mu_left(gate: Gate) -> float:
     """The mu of all Gaussian noise that the gate still allows, with the slack of exact noise taken off."""
-    if math.isinf(gate.budget.epsilon):
-        raise InvalidValue("epsilon", gate.budget.epsilon, "finite: the noise is planned from it")
-    spent = gate.ledger.tally
-    exact = gate.grid(1.0) is not None
-
-    def fits(sigma: float) -> bool:
-        event = (
-            DiscreteGaussian(sigma=sigma, dimension=_DRAWS, grid=grid_for(sigma)) if exact else Gaussian(sigma=sigma)
-        )
-        return gate.budget.allows(merged(spent, {event: 1}))
-
-    return 1.0 / smallest(fits, tolerance=1e-9)
+    return calibration.mu_left(gate.budget, gate.ledger.tally, exact=gate.grid(1.0) is not None)

@@ -28,17 +28,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import PoissonSampledGaussian
-from gpate.boundary import Ballots, RecordVectors, Released, SampledSum, Sensitive
+from gpate.accounting import Event, PoissonSampledGaussian
+from gpate.boundary import Ballots, Grids, RecordVectors, Released, SampledSum, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import Student
+from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
 from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, planned, sampled_accountant
-from gpate.records import discriminator, record_gradients
-from gpate.run.folder import RunFolder
+from gpate.records import TeacherNetwork, discriminator, record_gradients
 from gpate.run.transcript import Transcript
 
 _NUMBERS = 1 << 27
@@ -151,9 +150,29 @@ class DPGANMethod(Baseline):
             "dpgan-projected": ("G-PATE section 5, ablation on the use of PATE", PROJECTED),
         }
 
+    def release(self, settings: DPGAN, spec: GeneratorSpec, grids: Grids) -> tuple[Event, int, str]:
+        """One step of the discriminator."""
+        return gradient_sum(settings, spec).event(grids), settings.iterations * settings.critic_steps, "sum"
+
     def adversary(self, run: Run, settings: DPGAN) -> Adversary:
         """The discriminator."""
         return SampledCritic(run, settings)
+
+
+def _network(settings: DPGAN, spec: GeneratorSpec) -> TeacherNetwork:
+    return discriminator(spec, settings.critic, label_weight=min(settings.label_loudness, loudness_for(spec.dims)))
+
+
+def gradient_sum(settings: DPGAN, spec: GeneratorSpec) -> SampledSum:
+    """The noised sum of a sample's gradients, before its noise is planned."""
+    assert settings.sampling_probability is not None
+    weights = sum(math.prod(shape) for shape, _ in _network(settings, spec).shapes().values())
+    return SampledSum(
+        sigma=settings.clip,
+        dimension=settings.projected_dims or weights,
+        l2_bound=settings.clip,
+        sampling_probability=settings.sampling_probability,
+    )
 
 
 class SampledCritic(Adversary):
@@ -169,30 +188,23 @@ class SampledCritic(Adversary):
         self._records, self.settings, self.gate, self.streams = run.records, settings, run.gate, run.streams
         self.device, self.q = run.device, settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
-        label_weight = min(settings.label_loudness, loudness_for(run.spec.dims))
         self.critic = Critic(
-            discriminator(run.spec, settings.critic, label_weight=label_weight),
+            _network(settings, run.spec),
             streams=run.streams,
             learning_rate=settings.critic_rate,
             device=run.device,
             limit=settings.weight_limit,
         )
-        self.release = self._mechanism(run.folder)
+        self.release = self._mechanism(run)
         together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
         self.chunk = max(1, min(together, _NUMBERS // self.critic.size))
         self.fakes = min(settings.batch, _FAKES)
 
-    def _mechanism(self, folder: RunFolder) -> SampledSum:
+    def _mechanism(self, run: Run) -> SampledSum:
         """The noised sum, with the noise that the whole run can pay for."""
-        settings = self.settings
-        first = SampledSum(
-            sigma=settings.clip,
-            dimension=settings.projected_dims or self.critic.size,
-            l2_bound=settings.clip,
-            sampling_probability=self.q,
-        )
+        settings, first = self.settings, gradient_sum(self.settings, run.spec)
         steps = settings.iterations * settings.critic_steps
-        plan = planned(self.gate, folder, replace(first.event(self.gate), count=steps))
+        plan = planned(self.gate, run.folder, replace(first.event(self.gate), count=steps))
         assert isinstance(plan, PoissonSampledGaussian)
         return replace(first, sigma=plan.sigma, noise_multiplier=plan.noise_multiplier)
 

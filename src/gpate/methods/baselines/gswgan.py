@@ -33,11 +33,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import OneOfManyGaussian
-from gpate.boundary import OneOfMany, Released, Sensitive
+from gpate.accounting import Event, OneOfManyGaussian
+from gpate.boundary import Grids, OneOfMany, Released, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import Student
+from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, parts_for, planned
@@ -120,9 +120,25 @@ class GSWGANMethod(Baseline):
         """As published."""
         return {"gswgan": ("Chen, Orekondy and Fritz 2020", GSWGAN())}
 
+    def release(self, settings: GSWGAN, spec: GeneratorSpec, grids: Grids) -> tuple[Event, int, str]:
+        """The gradients on all records of one iteration."""
+        return secret_gradients(settings, spec).event(grids), settings.iterations, "one of many"
+
     def adversary(self, run: Run, settings: GSWGAN) -> Adversary:
         """The discriminators."""
         return SecretCritic(run, settings)
+
+
+def secret_gradients(settings: GSWGAN, spec: GeneratorSpec) -> OneOfMany:
+    """The noised gradients of one iteration, before their noise is planned."""
+    assert settings.discriminators is not None
+    return OneOfMany(
+        parties=settings.discriminators,
+        vectors=settings.samples,
+        dimension=spec.dims,
+        bound=settings.clip,
+        sigma=settings.clip,
+    )
 
 
 class SecretCritic(Adversary):
@@ -153,15 +169,7 @@ class SecretCritic(Adversary):
 
     def _mechanism(self) -> OneOfMany:
         """The noised gradients, with the noise that the whole run can pay for."""
-        settings = self.settings
-        assert settings.discriminators is not None
-        first = OneOfMany(
-            parties=settings.discriminators,
-            vectors=settings.samples,
-            dimension=self.spec.dims,
-            bound=settings.clip,
-            sigma=settings.clip,
-        )
+        settings, first = self.settings, secret_gradients(self.settings, self.spec)
         plan = planned(
             self.gate, self.folder, replace(first.event(self.gate), count=settings.iterations * settings.samples)
         )

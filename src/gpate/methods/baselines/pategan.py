@@ -22,15 +22,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gpate.accounting import Laplace
-from gpate.boundary import NoisyMajority
+from gpate.accounting import Event
+from gpate.boundary import Grids, NoisyMajority
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.generators import Student
+from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.shared import Adversarial, Baseline, parts_for, planned
+from gpate.methods.baselines.shared import Adversarial, Baseline, noise_scale, parts_for, planned
 from gpate.records import TEACHERS, TeacherPlan, discriminator
 from gpate.run.folder import RunFolder
 from gpate.run.transcript import Transcript
@@ -105,9 +105,20 @@ class PATEGANMethod(Baseline):
         """As published."""
         return {"pategan": ("Yoon, Jordon and van der Schaar 2019", PATEGAN())}
 
+    def release(self, settings: PATEGAN, spec: GeneratorSpec, grids: Grids) -> tuple[Event, int, str]:
+        """The labels of one batch."""
+        event = majority(settings).event(grids, settings.samples)
+        return event, settings.iterations * settings.critic_steps, "majority"
+
     def adversary(self, run: Run, settings: PATEGAN) -> Adversary:
         """Teachers and the student discriminator."""
         return LabelledCritic(run, settings)
+
+
+def majority(settings: PATEGAN) -> NoisyMajority:
+    """The noised vote, before its noise is planned."""
+    assert settings.teachers is not None
+    return NoisyMajority(teachers=settings.teachers, scale=1.0, laplace=settings.votes == "laplace")
 
 
 class LabelledCritic(Adversary):
@@ -141,13 +152,10 @@ class LabelledCritic(Adversary):
 
     def _mechanism(self, folder: RunFolder) -> NoisyMajority:
         """The noised vote, with the noise that all labels of the run can be paid for."""
-        settings = self.settings
-        assert settings.teachers is not None
-        first = NoisyMajority(teachers=settings.teachers, scale=1.0, laplace=settings.votes == "laplace")
+        settings, first = self.settings, majority(self.settings)
         labels = settings.iterations * settings.critic_steps * settings.samples
         plan = planned(self.gate, folder, first.event(self.gate, labels))
-        scale = plan.scale if isinstance(plan, Laplace) else getattr(plan, "sigma")  # noqa: B009 - Event has none of its own
-        return replace(first, scale=float(scale))
+        return replace(first, scale=noise_scale(plan))
 
     def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
         """Teachers learn and label; the student discriminator learns; the student proposes."""

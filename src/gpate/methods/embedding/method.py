@@ -34,19 +34,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpate.accounting import Event, Tally
+from gpate.accounting.expected import Step
 from gpate.boundary import NoisyCounts, NoisySum, RecordVectors, Released, Sensitive, unit_bound
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Combined, FeatureMap, LearnedFeatures, learn_features
 from gpate.features.image_features import SMALL, image_features
-from gpate.generators import Student, spec_for
+from gpate.generators import GeneratorSpec, Student, spec_for
 from gpate.generators.matching import Target, match
 from gpate.generators.student import sample_chunks
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
 from gpate.methods.embedding.settings import COLOUR_IMAGES, MERF, SMALL_IMAGES, Embedding
+from gpate.methods.finished_run import FinishedRun
 from gpate.methods.settings import Settings
 from gpate.run.checkpoints import Checkpoints
 from gpate.run.transcript import BudgetSplit
 from gpate.schema import ImageSchema, TableSchema
+
+_LATER = "later"
+"""The fraction that is left for what comes after the rounds."""
 
 
 class EmbeddingMethod(Method):
@@ -100,6 +106,10 @@ class EmbeddingMethod(Method):
         """All rounds."""
         student = embed(run)
         return Fitted(student.network, student.spec, student.shares, run.settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """Class counts, then the sums of every round, each with its fraction of the budget."""
+        return run.problems(implied_steps(run))
 
 
 def embed(run: Run, *, reserve: float = 0.0) -> Student:
@@ -159,6 +169,33 @@ def embed(run: Run, *, reserve: float = 0.0) -> Student:
     return student
 
 
+def implied_steps(run: FinishedRun, *, reserve: float = 0.0) -> list[Step]:
+    """The releases that `embed` makes."""
+    settings, spec = run.settings.of(Embedding), run.spec
+    assert isinstance(spec, GeneratorSpec)
+    most = run.schema.records_per_unit
+    bound = unit_bound(most)
+    fractions, steps, ahead = _fractions(settings, reserve), [], 1.0
+    for name, fraction in fractions.items():
+        part = fraction / ahead
+        ahead -= fraction
+        if name == "class counts":
+
+            def counts(spent: Tally, part: float = part) -> Event:
+                sigma = run.division.sigma(spent, part, sensitivity=most)
+                return NoisyCounts(classes=spec.classes, sigma=sigma, records_per_unit=most).event(run.grids)
+
+            steps.append(Step(purpose="class counts", event=counts))
+        elif name != _LATER:
+
+            def sums(spent: Tally, part: float = part, dims: int = _dims(settings, spec, len(steps) - 1)) -> Event:
+                sigma = run.division.sigma(spent, part, sensitivity=bound)
+                return NoisySum(sigma=sigma, dimension=dims, groups=spec.classes, l2_bound=bound).event(run.grids)
+
+            steps.append(Step(purpose="sum", event=sums))
+    return steps
+
+
 def target_for(
     phi: FeatureMap, sums: Released[np.ndarray], counts: Released[np.ndarray], sigma: float, *, weight: float = 1.0
 ) -> Target:
@@ -212,6 +249,22 @@ def _features(r: int, student: Student, settings: Embedding, run: Run) -> Featur
     return Combined([learned, drawn], weights=[1 - fraction, fraction]) if fraction else learned
 
 
+def _dims(settings: Embedding, spec: GeneratorSpec, r: int) -> int:
+    """Length of a vector of the map of a round, `_features`; its bound is 1."""
+    drawn = settings.first.dims((spec.channels, spec.height, spec.width))
+    if r == 0 or spec.classes * settings.later.turns == 1:
+        return drawn
+    return settings.later.dims(spec.classes) + (drawn if settings.later_first else 0)
+
+
+def _fractions(settings: Embedding, reserve: float) -> dict[str, float]:
+    """Of the budget, by release, in their order."""
+    rest = 1.0 - settings.counts_share
+    rounds = {_round(r): rest * (1.0 - reserve) * share for r, share in enumerate(settings.shares)}
+    later = {_LATER: rest * reserve} if reserve else {}
+    return {"class counts": settings.counts_share, **rounds, **later}
+
+
 class _Releases:
     """The class counts and the sums of every round, each made once.
 
@@ -223,10 +276,7 @@ class _Releases:
 
     def __init__(self, run: Run, settings: Embedding, reserve: float) -> None:
         self._run, self._settings = run, settings
-        rest = 1.0 - settings.counts_share
-        rounds = {_round(r): rest * (1.0 - reserve) * share for r, share in enumerate(settings.shares)}
-        later = {"later": rest * reserve} if reserve else {}
-        self._budget = BudgetSplit(run.transcript, {"class counts": settings.counts_share, **rounds, **later})
+        self._budget = BudgetSplit(run.transcript, _fractions(settings, reserve))
 
     def counts(self) -> Released[np.ndarray]:
         """Class counts, at least one each."""

@@ -39,8 +39,11 @@ from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.features.table_cells import TableCells
 from gpate.generators import spec_for
+from gpate.generators.mixture import MOST_CLASSES
 from gpate.generators.mixture_fit import Fitting, fit_tables
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
+from gpate.methods.finished_run import FinishedRun
+from gpate.methods.marginals.ledger_rule import RARE_PARTS, implied_steps
 from gpate.methods.marginals.mixture_model import affordable, mixture_of
 from gpate.methods.marginals.private_bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
 from gpate.methods.marginals.rare_classes import LookAlikes, RareClass
@@ -57,9 +60,6 @@ CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
 BINS = ("schema", "quantiles")
-
-RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
-"""How the two-way fraction is divided where there is a rare class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +188,9 @@ class MarginalsMethod(Method):
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """All of the budget is Gaussian."""
+        if len(schema.classes) > MOST_CLASSES:
+            fix = "Fix: a target of fewer categories, or none."
+            raise InvalidValue("classes", len(schema.classes), f"at most {MOST_CLASSES:,}", fix)
         return Plan(spec=spec_for(schema, latent=1), outside_fraction=settings.of(Marginals).outside_share)
 
     def fit(self, run: Run) -> Fitted:
@@ -206,6 +209,15 @@ class MarginalsMethod(Method):
             view, weights, tables, rares, alikes, components=settings.rare_components, streams=run.streams
         )
         return Fitted(mixture, mixture.spec, view.sizes / view.sizes.sum(), run.settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """One of the lists of releases that answers may lead to."""
+        settings = run.settings.of(Marginals)
+        return run.problems(
+            *implied_steps(
+                run, shares=settings.shares, bins=settings.bins == "quantiles", most_pairs=settings.most_pairs
+            )
+        )
 
 
 # --- releases ---------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from gpate.errors import InvalidValue, require_epsilon, require_positive
 from gpate.generators import Student, spec_for
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
+from gpate.methods.finished_run import FinishedRun
 from gpate.methods.pate.settings import RECIPES, Mechanism, Training, paper_recipe, scaled
-from gpate.methods.pate.votes import Voters
+from gpate.methods.pate.votes import VOTES, Voters, vote_problems
 from gpate.methods.settings import Settings
 
 
@@ -102,3 +103,9 @@ class PateMethod(Method):
         )
         train_student(voters, student, run, iterations=training.iterations)
         return Fitted(student.network, run.spec, student.shares, settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """Class counts if they have an epsilon, then the votes."""
+        counts, votes = run.until(*VOTES)
+        epsilon = run.settings.of(Mechanism).counts_epsilon
+        return counts.problems([run.counts_step(epsilon)] if epsilon else []) or vote_problems(votes)

@@ -21,8 +21,10 @@ from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, settings_of
 from gpate.methods.embedding import Embedding, EmbeddingMethod, embed
+from gpate.methods.embedding.method import implied_steps
+from gpate.methods.finished_run import FinishedRun
 from gpate.methods.pate.settings import Mechanism, Training, scaled
-from gpate.methods.pate.votes import Voters
+from gpate.methods.pate.votes import VOTES, Voters, vote_problems
 from gpate.methods.settings import Settings
 from gpate.run.transcript import Transcript, mu_left
 
@@ -115,3 +117,9 @@ class RefinedMethod(Method):
         inner = replace(run, folder=folder, transcript=transcript)
         train_student(voters, student, inner, iterations=settings.of(Training).iterations)
         return Fitted(student.network, student.spec, student.shares, settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """Those of the embedding, with a fraction reserved, then the votes."""
+        embedded, votes = run.until(*VOTES)
+        steps = implied_steps(embedded, reserve=run.settings.of(Refinement).vote_share)
+        return embedded.problems(steps) or vote_problems(votes)

@@ -10,23 +10,31 @@ one teacher costs no more than a single record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gpate.accounting import NonPrivate
+from gpate.accounting import NonPrivate, tally
+from gpate.accounting.budget import merged
+from gpate.accounting.expected import event_difference
 from gpate.boundary import ABSTAIN, DPGradAgg, PlainMean, Released, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
+from gpate.methods.finished_run import FinishedRun
 from gpate.methods.pate.settings import Mechanism, Training
 from gpate.methods.settings import Settings
 from gpate.records import TeacherPlan
 from gpate.run.progress import Interrupted
 from gpate.run.transcript import Transcript
+
+VOTES = ("threshold", "vote", "nonprivate mean")
+"""Purposes of what `Voters` releases."""
 
 
 class Voters(Adversary):
@@ -115,3 +123,44 @@ class Voters(Adversary):
     def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
         """The inverse of `state`."""
         self.teachers.load_state(sensitive)
+
+
+def vote_problems(run: FinishedRun) -> list[str]:
+    """How the entries of a finished run differ from those of `Voters`: thresholds in every iteration, votes on those that passed.
+
+    A run ends after its iterations, or when the budget does not allow one more in which every coordinate passes. Of how many
+    coordinates passed only the range is known beforehand.
+    """
+    mechanism, training, spec = run.settings.of(Mechanism), run.settings.of(Training), run.spec
+    assert isinstance(spec, GeneratorSpec)
+    if mechanism.noiseless:
+        return _noiseless_problems(run, training.iterations or 1)
+    queries = mechanism.samples * (mechanism.projected_dims or spec.dims)
+    ask, answer = mechanism.aggregator().aggregator.events(run.grids, queries=queries, bins=mechanism.bins)
+    iterations, before = 0, ""
+    known: dict[int, str | None] = {}  # an entry that repeats is one object
+    for number, entry in enumerate(run.entries):
+        event, purpose = entry.event, entry.purpose
+        if id(entry) not in known:
+            wanted = ask if purpose == "threshold" else replace(answer, count=min(event.count, queries))
+            known[id(entry)] = event_difference(event, wanted)
+        if purpose not in ("threshold", "vote") or (purpose == "vote" and before != "threshold"):
+            return [f"entry {number + 1} of the votes: {purpose[:80]!r} after {before!r}"]
+        if (difference := known[id(entry)]) is not None:
+            return [f"entry {number + 1} of the votes, {purpose}: {difference}"]
+        iterations, before = iterations + (purpose == "threshold"), purpose
+    if iterations >= (training.iterations or math.inf):
+        return []
+    spent = merged(run.spent, tally(entry.event for entry in run.entries))
+    if not iterations or run.budget.allows(merged(spent, tally([ask, answer]))):
+        return [f"{iterations:,} iterations, although the budget allows more: lines are missing"]
+    return []
+
+
+def _noiseless_problems(run: FinishedRun, iterations: int) -> list[str]:
+    """Means without noise, one in every iteration."""
+    others = [entry for entry in run.entries if not isinstance(entry.event, NonPrivate)]
+    found = sum(entry.event.count for entry in run.entries)
+    if others:
+        return [f"expected NonPrivate events only, found {others[0].purpose[:80]!r}"]
+    return [] if found >= iterations else [f"{found:,} of {iterations:,} iterations: lines are missing"]
