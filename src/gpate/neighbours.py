@@ -25,3 +25,8 @@ def unit_relation(name: str, max_records: int) -> str:
 def protects_units(relation: str) -> bool:
     """Whether a relation is about all records of a unit."""
     return relation.startswith(_UNIT)
+
+
+def without_number(relation: str) -> str:
+    """The relation without how many records count: guarantees with another number are about the same neighbours, and add up."""
+    return relation.rpartition(", at most ")[0] if protects_units(relation) else relation

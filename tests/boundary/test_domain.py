@@ -15,10 +15,20 @@ from scipy.stats import norm
 
 from gpate.accounting import ACCOUNTANTS, Budget, Gaussian, StableHistogram, read_ledger
 from gpate.accounting.events import event_from_json
-from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyBounds, NoisyCategories, Sensitive, plan_domain
+from gpate.boundary import (
+    ExactNoise,
+    FastNoise,
+    Gate,
+    NoisyBounds,
+    NoisyCategories,
+    NoisyUnitSizes,
+    Sensitive,
+    plan_domain,
+)
 from gpate.boundary.domain import BINS, _bin_of, _edge
 from gpate.boundary.values import opened
 from gpate.errors import BudgetExceeded, InvalidValue
+from tests.methods.neighbours import move, releases_of_neighbours, squared
 
 SECRET = "Sekret"
 NUMBERS = st.none() | st.floats(allow_nan=False) | st.integers(-(2**70), 2**70).map(float)
@@ -246,3 +256,22 @@ def test_refusals_spend_nothing_and_say_nothing() -> None:
     for wrong in ({"columns": ()}, {"columns": ("a", "a")}, {"sigma": 0.0}, {"false_alarm": 0.0}):
         with pytest.raises(InvalidValue):
             NoisyBounds(**{"columns": ("a",), "sigma": 1.0, **wrong})
+
+
+def test_how_many_records_of_a_unit_count_follows_from_noisy_sizes() -> None:
+    """Nine tenths of the records: of 1,000 units with one record and 1,000 with three, two of three leave out a quarter."""
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    mechanism = NoisyUnitSizes.within(budget)
+    for sizes, chosen in (([1] * 5000, 1), ([1] * 1000 + [3] * 1000, 3), ([2] * 3000 + [50], 2), ([40] * 3000, 18)):
+        gate = Gate.in_memory(budget, FastNoise(seed=0))
+        assert mechanism(Sensitive(np.array(sizes)), gate).value == chosen
+        assert gate.spend < 0.4
+
+
+def test_one_unit_moves_the_sizes_by_one() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    mechanism = NoisyUnitSizes.within(budget)
+    for out in (1, 7, 1000):
+        sides = {True: np.array([1, 2, 2, out]), False: np.array([1, 2, 2])}
+        (pair,) = releases_of_neighbours(lambda with_, gate, s=sides: mechanism(Sensitive(s[with_]), gate), budget)
+        assert squared(move(pair)) == 1

@@ -261,3 +261,28 @@ def test_the_command_itself(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert "gpate schema init" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_a_draft_for_persons_counts_each_of_them_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bounds, categories and the number of records per person are charged to a ledger whose neighbours are persons."""
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(3000), rng.integers(1, 4, 3000))
+    frame = pd.DataFrame(
+        {"person": people, "age": rng.integers(20, 60, len(people)), "job": rng.choice(["cook", "clerk"], len(people))}
+    )
+    frame.to_parquet(tmp_path / "visits.parquet")
+    out = tmp_path / "schema.yaml"
+    asked = ("--unit", "person", "--schema-epsilon", 2, "--ledger", tmp_path / "ledger.jsonl", "-o", out)
+    assert gpate("schema", "init", tmp_path / "visits.parquet", *asked) == 0
+    schema = Schema.load(out)
+    assert schema.unit is not None
+    assert (schema.unit.column, schema.unit.max_records) == ("person", 3)
+    assert "person" not in schema.names
+    contents = read_ledger(tmp_path / "ledger.jsonl")
+    assert (
+        contents.header.neighbours == "all records of one unit added or removed: unit person, at most 1 record counts"
+    )
+    assert [entry.purpose for entry in contents.entries] == ["records per unit", "bounds", "categories"]
+    assert contents.spend <= 2
+    assert gpate("schema", "init", tmp_path / "visits.parquet", "--unit", "nobody") == 2
+    assert "a column of the data" in capsys.readouterr().err

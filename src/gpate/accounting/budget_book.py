@@ -58,7 +58,7 @@ from gpate.errors import (
     require_epsilon,
     require_probability,
 )
-from gpate.neighbours import RECORD
+from gpate.neighbours import RECORD, without_number
 
 _MOST = 30.0
 """The largest epsilon of a book."""
@@ -110,8 +110,9 @@ class BudgetBook:
             raise InvalidValue("epsilon", epsilon, f"at most {_MOST:g}", "A larger one guarantees nothing.")
         given = other_epsilon is not None or other_delta is not None
         parts = (other_epsilon or 0.0, other_delta or 0.0) if given else None
+        relation = None if neighbours is None else without_number(neighbours)
         header = BookHeader(
-            epsilon=budget.epsilon, delta=budget.delta, neighbours=neighbours, parts=parts, nonce=secrets.token_hex(16)
+            epsilon=budget.epsilon, delta=budget.delta, neighbours=relation, parts=parts, nonce=secrets.token_hex(16)
         )
         header.limits(Charge())
         path = Path(path).expanduser().absolute()
@@ -203,6 +204,7 @@ class BudgetBook:
             BudgetBookMismatch: the privacy unit is another one, or the run is finished.
         """
         planned = cost if isinstance(cost, Budget) else tally(cost)
+        neighbours = without_number(neighbours)
 
         def write(tail: Tail) -> BookEntry | BookPosition:
             own = tail.latest(run)

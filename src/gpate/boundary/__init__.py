@@ -2,7 +2,7 @@
 
 from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vectors
 from gpate.boundary.data_dependent import DataDependentSpend, PublishedEpsilon
-from gpate.boundary.domain import NoisyBounds, NoisyCategories, plan_domain
+from gpate.boundary.domain import NoisyBounds, NoisyCategories, NoisyUnitSizes, plan_domain
 from gpate.boundary.gate import Gate, Grids, NoiseGrids, Voucher
 from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
@@ -38,6 +38,7 @@ __all__ = [
     "NoisySum",
     "NoisyTally",
     "NoisyTypes",
+    "NoisyUnitSizes",
     "OneOfMany",
     "PlainMean",
     "PublishedEpsilon",

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from gpate.accounting import Budget, DiscreteGaussian, Event, Gaussian, StableHistogram, Tally, calibrate, grid_for
-from gpate.boundary.gate import Gate
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_positive, require_probability
 from gpate.schema.cell_values import numbers as numbers_of
@@ -48,6 +49,9 @@ Chunks = Sensitive[Columns] | Iterable[Sensitive[Columns]]
 
 LOWEST, HIGHEST = -20, 50
 """Exponents of the bins [2^k, 2^(k+1)): smaller numbers count as zero, larger ones as the largest."""
+
+MOST_PER_UNIT = 20
+"""Records of a unit that are told apart: one with more counts as one with so many."""
 
 _LEVELS = HIGHEST - LOWEST + 1
 _ZERO = _LEVELS
@@ -125,6 +129,43 @@ def _edge(index: int, *, lower: bool) -> float:
         return 0.0
     inner, outer = math.ldexp(1.0, LOWEST + level - 1), math.ldexp(1.0, LOWEST + level)
     return (inner if lower else outer) if index > _ZERO else (-outer if lower else -inner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyUnitSizes:
+    """How many privacy units have 1, 2, ... records, to choose how many of each count.
+
+    **Guarantee.** A unit adds one to one count: L2 sensitivity 1.
+
+    Attributes:
+        sigma: standard deviation of the noise on every count.
+    """
+
+    sigma: float
+
+    @classmethod
+    def within(cls, budget: Budget) -> NoisyUnitSizes:
+        """With the noise that a tenth of the budget's mu^2 buys; half of delta belongs to the threshold of the categories."""
+        return cls(sigma=1.0 / (math.sqrt(0.1) * mu_for(budget.epsilon, delta=budget.delta / 2)))
+
+    def event(self, gate: Grids) -> Gaussian:
+        """What the release costs."""
+        grid = gate.grid(self.sigma)
+        kind = Gaussian if grid is None else DiscreteGaussian
+        return kind(sigma=self.sigma, dimension=MOST_PER_UNIT, grid=grid)
+
+    def __call__(self, sizes: Sensitive[NDArray[np.int64]], gate: Gate) -> Released[int]:
+        """Numbers of records of all units -> the smallest number with which nine tenths of the records count."""
+        capped = np.clip(opened(sizes), 1, MOST_PER_UNIT)
+        counts = np.bincount(capped - 1, minlength=MOST_PER_UNIT).astype(np.int64)
+        voucher = gate.pay(self.event(gate), purpose="records per unit")
+        return Released(voucher.perturb(counts), receipts=(voucher.receipt,)).map(self._chosen)
+
+    def _chosen(self, noisy: NDArray[np.float64]) -> int:
+        units = np.where(noisy > 2 * self.sigma, noisy, 0.0)
+        records = np.arange(1, MOST_PER_UNIT + 1)
+        kept = np.minimum(records[:, None], records) @ units  # with each number, how many records count
+        return int(records[np.argmax(kept >= (0.9 - 1e-9) * kept[-1])])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpate.accounting import BudgetBook, Event, Ledger, new_run, read_ledger
+from gpate.accounting import Budget, BudgetBook, Event, Ledger, new_run, read_ledger
 from gpate.cli.interrupt import NOTHING, on_interrupt
 from gpate.cli.terminal import console, errors, print_facts, print_json
 from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
+from gpate.neighbours import RECORD, unit_relation
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.declaration import TODO
@@ -39,6 +40,12 @@ def init(
         ),
     ] = None,
     budget: Annotated[Path | None, typer.Option(help="Budget book of the data set, to which it is charged.")] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column that says whose record it is: the guarantee is then about persons."
+        ),
+    ] = None,
 ) -> None:
     """Draft a schema from column names and types; what the file does not state is left open, or released with noise.
 
@@ -56,12 +63,15 @@ def init(
         paid = f"Stopped: the epsilon recorded in {ledger} stays spent: keep it. Run again with another --ledger."
         on_interrupt(ctx, lambda: paid if ledger.exists() else NOTHING)
     known = _declared(column_types(data), types or [])
+    if unit is not None and known.pop(unit, None) is None:
+        raise InvalidValue("--unit", unit, "a column of the data")
     parquet = data.suffix in (".parquet", ".pq")
     source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
     found: dict[str, Any] = {}
     if schema_epsilon is not None and ledger is not None:
-        found = _released(data, known, epsilon=require_epsilon(schema_epsilon), delta=delta, ledger=ledger, book=budget)
-    text = draft(found.pop("types", known), source=source, **found)
+        asked = Budget(epsilon=require_epsilon(schema_epsilon), delta=delta)
+        found = _released(data, known, asked, ledger=ledger, book=budget, unit=unit)
+    text = draft(found.pop("types", known), source=source, unit=unit, **found)
     if output is None:
         console.out(text, end="", highlight=False)
         return
@@ -82,12 +92,14 @@ def _declared(types: dict[str, str], given: list[str]) -> dict[str, str]:
 
 
 def _released(
-    data: Path, types: dict[str, str], *, epsilon: float, delta: float, ledger: Path, book: Path | None
+    data: Path, types: dict[str, str], budget: Budget, *, ledger: Path, book: Path | None, unit: str | None
 ) -> dict[str, Any]:
-    """Release through the gate: types that are open, bounds of numeric columns and categories of text columns."""
-    from gpate.accounting import Budget
-    from gpate.boundary import Gate, NoisyTypes, plan_domain
-    from gpate.records import read_columns
+    """Release through the gate: types that are open, bounds of numeric columns and categories of text columns.
+
+    With a privacy unit one record of each unit counts, and how many records units have is released too.
+    """
+    from gpate.boundary import Gate, NoisyTypes, NoisyUnitSizes, plan_domain
+    from gpate.records import read_columns, read_units
 
     row_id = row_id_of(list(types))
     open_, numbers, texts = (
@@ -96,13 +108,20 @@ def _released(
     )
     if not open_ + numbers + texts:
         raise InvalidValue("columns", list(types.values()), "numeric, text or of an open type for --schema-epsilon")
-    budget = Budget(epsilon=epsilon, delta=delta)
-    table = read_columns(data, open_ + numbers + texts)
-    known = [] if open_ else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
+    wanted, sizes = open_ + numbers + texts, None
+    if unit is None:
+        table = read_columns(data, wanted)
+    else:
+        table, sizes = read_units(data, wanted, unit)
+    relation = RECORD if unit is None else unit_relation(unit, 1)
+    known = [] if open_ or unit else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
     with (
-        Gate.create(ledger, budget, run=None if book is None else new_run()) as gate,
+        Gate.create(ledger, budget, neighbours=relation, run=None if book is None else new_run()) as gate,
         _charged(book, gate.ledger, [m.event(gate) for m in known]),
     ):
+        found: dict[str, Any] = {}
+        if sizes is not None:
+            found["max_records"] = NoisyUnitSizes.within(budget)(sizes, gate).value
         if open_:
             elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
             types = types | {name: kind for name, kind in elected.items() if kind is not None}
@@ -111,14 +130,14 @@ def _released(
         bounds, categories = None, None
         if numbers + texts:
             bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget, after=gate.ledger.tally)
-        found = {
+        found |= {
             "bounds": {} if bounds is None else bounds(table, gate).value,
             "categories": {} if categories is None else categories(table, gate).value,
         }
-        cost = f"at epsilon {gate.spend:.4g}, delta {delta:g}"
+        cost = f"at epsilon {gate.spend:.4g}, delta {budget.delta:g}"
         what = "types, bounds and categories" if open_ else "bounds and categories"
         errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
-    return {**found, "types": types, "paid": cost, "cost": (epsilon, delta)}
+    return {**found, "types": types, "paid": cost, "cost": (budget.epsilon, budget.delta)}
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
-from gpate.records.undeclared import read_columns
+from gpate.records.undeclared import read_columns, read_units
 
 __all__ = [
     "TEACHERS",
@@ -36,5 +36,6 @@ __all__ = [
     "new_key",
     "open_records",
     "read_columns",
+    "read_units",
     "record_gradients",
 ]

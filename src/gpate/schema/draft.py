@@ -133,6 +133,8 @@ def draft(
     categories: Mapping[str, Sequence[str]] | None = None,
     paid: str = "",
     cost: tuple[float, float] | None = None,
+    unit: str | None = None,
+    max_records: int | None = None,
 ) -> str:
     """The text of a schema file, with comments, and `TODO` where a person must decide.
 
@@ -142,6 +144,8 @@ def draft(
         bounds: those released with noise; None for a column without a result.
         categories: those released with noise.
         paid: their cost, as text. Empty if none were released.
+        unit: the column of the privacy unit, which is not among `types`.
+        max_records: of a unit, that count at most, if it was released.
         cost: their epsilon and delta: stored in the schema, and added to every release with this schema.
     """
     if not types:
@@ -155,6 +159,8 @@ def draft(
     row_id = row_id_of(list(types))
     header = _HEADER.format(source=source, open=(_RELEASED if paid else _NOT_READ).format(paid=paid, todo=TODO))
     lines = [f"{header}kind: table", "target: null", f"row_id: {_inline(row_id)}"]
+    if unit is not None:
+        lines.append(f"unit: {_inline({'column': unit, 'max_records': TODO if max_records is None else max_records})}")
     if cost is not None:
         lines.append(f"cost: {_inline(dict(zip(('epsilon', 'delta'), cost, strict=True)))}")
     lines.append("columns:")
