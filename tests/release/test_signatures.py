@@ -125,7 +125,7 @@ def test_a_signature_for_another_purpose_is_refused(signed: Path, keys: Path) ->
 
 def test_without_ssh_keygen_it_says_so(signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signatures.shutil, "which", lambda _: None)
-    with pytest.raises(SignatureFailed, match="not installed. Fix: install OpenSSH"):
+    with pytest.raises(SignatureFailed, match=r"not installed\. Fix: install OpenSSH"):
         sign(signed, key=keys / "alice")
     assert verify(signed).passed
     assert "ssh-keygen is not installed" in told(verify(signed, signers=keys / "signers"))
