@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,14 @@ import pytest
 from gpate.accounting import Budget, Laplace, PoissonSampledGaussian, tally
 from gpate.errors import NotComputable
 from gpate.safe_parsing import load_json
-from tests.release.hostile import CASES, SLOW
+from tests.processes import run
+from tests.release.hostile import CASES, SLOW, main
 from tests.releases import make_release
 
 
 def results(folder: Path, cases: list[str]) -> dict[str, list[str] | int]:
     make_release(folder / "release")
-    command = [sys.executable, "-m", "tests.release.hostile", str(folder), *cases]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    ran = run(main, str(folder), cases)
     assert ran.returncode == 0, ran.stderr
     return dict(json.loads(line) for line in ran.stdout.splitlines())
 
