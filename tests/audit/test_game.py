@@ -141,7 +141,7 @@ def test_halved_noise_is_caught_in_the_embedding() -> None:
 def test_a_record_in_two_teachers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     divided = Partition.from_hashes.__func__  # type: ignore[attr-defined]
 
-    def doubled(cls: type[Partition], hashes: np.ndarray, *, teachers: int) -> Partition:
+    def doubled(cls: type[Partition], hashes: np.ndarray, *, teachers: int, units: None = None) -> Partition:
         """As if short parts had been filled up: every record is with its teacher and with the next."""
         once = divided(cls, hashes, teachers=teachers)
         parts = [once.order[once.offsets[t] : once.offsets[t + 1]] for t in range(teachers)]

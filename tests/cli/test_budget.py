@@ -141,6 +141,8 @@ def test_a_sampled_run_is_charged_as_a_whole(place: Path) -> None:
 
 def test_a_paid_schema_is_charged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draft = ("schema", "init", "table.csv", "-o", "draft.yaml", "--schema-epsilon", 1, "--delta", "1e-6")
+    for declared in ("age=integer", "pay=numeric", "job=categorical", "ill=categorical"):
+        draft += ("--type", declared)  # a vote on types would be charged as a whole
     assert gpate(*draft, "--ledger", "ledger.jsonl", "--budget", "clinic.budget") == 0
     ledger = read_ledger("ledger.jsonl")
     assert ledger.sealed

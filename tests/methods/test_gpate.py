@@ -298,6 +298,7 @@ def test_values_outside_the_domain_are_told_with_noise_and_never_by_themselves(t
     assert "777" not in warnings[0]
     gate = Gate.in_memory(Budget(epsilon=2.0, delta=1e-5))
     gate.ledger.holds = lambda _: True  # type: ignore[method-assign]
+    gate.ledger.complete = lambda _: None  # type: ignore[method-assign]
     answers = _AnswerFile(tmp_path / "run" / "private" / "answers.bin", gate)
     counts, about = answers.recall("values outside the domain").value, answers.about("values outside the domain")
     assert counts.tolist() != [4000, 0, 0, 0, 0]

@@ -93,7 +93,7 @@ def moved(pair: Pair) -> tuple[Fraction | float, float]:
     """How far a release moved, and how far its event says that it may."""
     event = pair[0].event
     if isinstance(event, GaussianNoise):
-        return squared(move(pair)), event.l2_sensitivity**2
+        return squared(move(pair)), event.count * event.l2_sensitivity**2  # each execution moves by as much
     apart = np.abs(pair[0].exact - pair[1].exact)
     if isinstance(event, Laplace):
         return float(apart.sum()), event.sensitivity * event.count

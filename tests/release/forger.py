@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpate.accounting import Receipt, grid_for, parse_ledger
-from gpate.accounting import ledger as ledgers
+from gpate.accounting.hash_chain import GENESIS, body_of, linked
 from gpate.release import Certificate, FileRecord
 from gpate.release import release_files as files
 
@@ -50,10 +50,10 @@ def forge(
 
 def write_ledger(folder: Path, contents: Lines) -> None:
     """A ledger of these lines, with an intact chain."""
-    chain, written = ledgers._GENESIS, []
-    for body in map(ledgers._body, contents):
-        chain = ledgers._chain(chain, body)
-        written.append(ledgers._line(chain, body))
+    chain, written = GENESIS, []
+    for body in map(body_of, contents):
+        chain, line = linked(chain, body)
+        written.append(line)
     (folder / files.LEDGER).write_bytes(b"".join(written))
 
 

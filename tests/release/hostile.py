@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpate.accounting import grid_for
-from gpate.accounting.ledger import NEIGHBOURS
+from gpate.neighbours import RECORD
 from gpate.release import release_files as files
 from tests.release.forger import Lines, write_ledger
 
@@ -43,7 +43,7 @@ def ledger(events: Iterable[dict[str, Any]], **budget: Any) -> Callable[[Path], 
 
     def write(folder: Path) -> None:
         spent = {"epsilon": 1.0, "delta": 1e-5, "pure": 0.0, "accountant": "auto", **budget}
-        first = {"gpate_ledger": 1, "budget": spent, "noise": "exact", "neighbours": NEIGHBOURS}
+        first = {"gpate_ledger": 1, "budget": spent, "noise": "exact", "neighbours": RECORD}
         lines: Lines = [{"event": event, "purpose": "threshold"} for event in events]
         write_ledger(folder, [first, *lines, {"seal": {"entries": len(lines)}}])
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import hashlib
-import math
 import numbers
 import secrets
 from collections.abc import Iterable, Sequence
@@ -186,10 +185,8 @@ def _hashed(value: bytes) -> int:
 
 def id_text(value: object) -> str:
     """An id by itself as text: `7`, `7.0` and `"7"` are one."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, float | decimal.Decimal) and _is_whole(value)):
+    if isinstance(value, decimal.Decimal) and value.is_finite() and value == value.to_integral_value():
+        value = int(value)
+    if isinstance(value, bool | np.bool_) or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     return str(value)
-
-
-def _is_whole(value: float | decimal.Decimal) -> bool:
-    return math.isfinite(value) and value == int(value)
