@@ -16,11 +16,10 @@ from hypothesis.extra import numpy as hnp
 from gpate.accounting import Budget
 from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
-from gpate.errors import InvalidValue
 from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
 from gpate.methods.base import chunk_for
-from gpate.methods.embedding.method import Embedding, _Releases, require_rows_alike
+from gpate.methods.embedding.method import Embedding, _Releases, rows_alike
 from gpate.methods.embedding.settings import COLOUR_IMAGES
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema
@@ -107,7 +106,7 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
     shape: tuple[int, int, int], map_: str, precision: str
 ) -> None:
     """At the sizes that runs use: their chunk, their number of frequencies, first and learned maps, full and nearly empty chunks.
-    Where a GPU does not do it in full precision, a run with it is refused.
+    Where a GPU does not do it, the run notices, and reads its images on the CPU.
     """
     own = COLOUR_IMAGES if shape[0] == 3 else Embedding()
     size, device = chunk_for(math.prod(shape)), torch.device("cuda")
@@ -122,27 +121,25 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
             later = replace(own.later, samples=2000, epochs=1)
             found = learn_features(images, labels, 10, settings=later, streams=Streams(0), round_=1)
             phi = LearnedFeatures.from_state(found.state(), shape, 10, settings=later, device=device)
-        record = torch.rand(1, *shape, generator=stream, device=device)
-        everywhere = record.expand(size, *shape).contiguous()
-        with torch.no_grad():
-            seen = [phi(everywhere)]
-            for place in (0, 1, 17, size // 2, size - 2, size - 1):
-                chunk = torch.rand_like(everywhere)
-                for company in (chunk, torch.zeros_like(chunk)):
-                    company[place] = record
-                    seen.append(phi(company)[place : place + 1])
-        alike = all(torch.equal(seen[0][:1].expand_as(other), other) for other in seen)
-        if alike:
-            require_rows_alike(phi, shape, chunk=size, device=device)
-        else:
-            assert precision == "highest", "a run must not depend on a record's place"
-            with pytest.raises(InvalidValue, match="device must be"):
-                require_rows_alike(phi, shape, chunk=size, device=device)
+        alike = True
+        for _ in range(24):
+            record = torch.rand(1, *shape, generator=stream, device=device)
+            everywhere = record.expand(size, *shape).contiguous()
+            with torch.no_grad():
+                seen = [phi(everywhere)]
+                for place in (0, 1, size // 2, size - 1):
+                    chunk = torch.rand_like(everywhere)
+                    for company in (chunk, torch.zeros_like(chunk)):
+                        company[place] = record
+                        seen.append(phi(company)[place : place + 1])
+            alike &= all(torch.equal(seen[0][:1].expand_as(other), other) for other in seen)
+        assert rows_alike(phi, shape, chunk=size, device=device) == alike
+        assert alike or precision == "highest", "a run with TF32 must not depend on a record's place"
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def test_a_device_on_which_a_place_matters_is_refused() -> None:
+def test_a_device_on_which_a_place_matters_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the last row of a chunk is computed otherwise."""
     phi = MAPS["both"]
 
@@ -154,6 +151,14 @@ def test_a_device_on_which_a_place_matters_is_refused() -> None:
             found[-1] *= 1 + 1e-7
             return found
 
-    require_rows_alike(phi, SHAPE, chunk=20, device=torch.device("cpu"))
-    with pytest.raises(InvalidValue, match="any place of a chunk"):
-        require_rows_alike(Uneven(), SHAPE, chunk=20, device=torch.device("cpu"))
+    class Pretended:
+        """A CPU that is looked at like a GPU."""
+
+        type = "pretended"
+
+        def __str__(self) -> str:
+            return "pretended"
+
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    assert rows_alike(phi, SHAPE, chunk=20, device=Pretended())  # type: ignore[arg-type]
+    assert not rows_alike(Uneven(), SHAPE, chunk=20, device=Pretended())  # type: ignore[arg-type]

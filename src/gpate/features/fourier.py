@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gpate.errors import require_count, require_positive
+from gpate.features.feature_map import aligned
 
 
 class FourierFeatures:
@@ -33,11 +34,12 @@ class FourierFeatures:
 
     def __init__(self, frequencies: Tensor) -> None:
         self.frequencies = frequencies
+        self._filled = aligned(frequencies.T).T  # zeros that meet those of a filled-up record
         self.dims = 2 * frequencies.shape[1]
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, dims of x] -> [m, dims]."""
-        phases = records @ self.frequencies
+        phases = aligned(records) @ self._filled
         return torch.cat([phases.cos(), phases.sin()], 1) / math.sqrt(phases.shape[1])
 
 
