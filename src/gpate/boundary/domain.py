@@ -51,7 +51,7 @@ LOWEST, HIGHEST = -20, 50
 """Exponents of the bins [2^k, 2^(k+1)): smaller numbers count as zero, larger ones as the largest."""
 
 MOST_PER_UNIT = 20
-"""Records of a unit that are told apart: one with more counts as one with so many."""
+"""Largest number of records of a unit that has a count of its own; a unit with more is counted there too."""
 
 _LEVELS = HIGHEST - LOWEST + 1
 _ZERO = _LEVELS
