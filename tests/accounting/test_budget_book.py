@@ -519,8 +519,8 @@ def reserve_many(path: str, number: int) -> None:
     assert done > 1
 
 
-def test_two_processes_at_once_never_reserve_too_much(tmp_path: Path) -> None:
-    rounds = 4
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_two_processes_at_once_never_reserve_too_much(rounds: int, tmp_path: Path) -> None:
     for number in range(rounds):
         book = BudgetBook.create(tmp_path / f"{number}", epsilon=3.0, delta=1e-6)
         both = [start(reserve_many, str(book.path), server, server=server) for server in (0, 1)]

@@ -274,7 +274,13 @@ def killed_fit(after: int, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "releases", "entries"), [("before", 0, 0), ("after", 0, 1), ("release", 0, 1), ("release", 3, 1)]
+    ("where", "releases", "entries"),
+    [
+        pytest.param("before", 0, 0, marks=pytest.mark.slow),
+        pytest.param("after", 0, 1, marks=pytest.mark.slow),
+        pytest.param("release", 0, 1, marks=pytest.mark.slow),
+        ("release", 3, 1),
+    ],
 )
 def test_a_killed_run_is_resumed_under_its_own_reservation(
     place: Path, where: str, releases: int, entries: int
