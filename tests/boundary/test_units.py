@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -153,3 +154,12 @@ def test_counts_of_units_have_k_times_the_sensitivity() -> None:
     assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).pure_epsilon == pytest.approx(0.1)
     assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).scale == pytest.approx(30.0)  # type: ignore[attr-defined]
     assert NoisyTally(sigma=6.0, properties=4, records_per_unit=3).event(gate).mu == pytest.approx(1.0)
+
+
+def test_a_unit_that_is_scaled_down_to_nothing_is_no_error() -> None:
+    """Where noise is so large that its grid is coarse: an error would tell that there is such a unit."""
+    mechanism = NoisyBlocks(sigma=2.0**24, blocks=(Tables(sizes=(2,), tables=((0,),) * 900),), bound=1.0)
+    codes = torch.zeros(400, 1, dtype=torch.int64)
+    records = Sensitive(Grouped(torch.zeros(400, dtype=torch.int64), (codes,), torch.zeros(400, dtype=torch.int64)))
+    single = 1.0 / (mechanism.unit * math.sqrt(900))
+    assert opened(mechanism.exact(records)).sum() < 400 * 900 * single

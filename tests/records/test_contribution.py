@@ -168,3 +168,12 @@ def test_units_of_images_come_from_a_list_a_folder_or_an_array(tmp_path: Path) -
     assert all(torch.equal(total, found[0][0]) and sorted(sizes) == [2, 2, 2] for total, sizes in found)
     with pytest.raises(ColumnMissing, match="units"):
         sums(pictures, schema, labels=labels)
+
+
+def test_a_chunk_without_room_for_a_unit_is_refused() -> None:
+    """For a public reason, and before a record is looked at; else the records of a unit would be cut in two, or never end."""
+    records = open_records(table(4).assign(person=1), None, PEOPLE, key=KEY)
+    with pytest.raises(InvalidValue, match="max_records must be at most 1"):
+        next(records.map(lambda features, labels: RecordVectors(features, labels), chunk=1))
+    with pytest.raises(InvalidValue, match="max_records must be at most 1"):
+        next(records.poisson_sample(0, probability=1.0).map(lambda f, y: RecordVectors(f, y), chunk=1))

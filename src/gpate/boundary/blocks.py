@@ -122,13 +122,16 @@ class Tables:
 
     def scale(self, unit: float, bound: float | None = None) -> float:
         """What one count weighs: 1 / sqrt(tables), or that over the bound of a unit, cut to the grid."""
-        return (self.weight(unit) if bound is None else int(self._weights(_least(bound), unit)[0])) * unit
+        if bound is None:
+            return self.weight(unit) * unit
+        weight = float(self._weights(_least(bound), unit)[0])
+        if weight < 1:
+            raise InvalidValue("sigma", "too large", "small enough for counts to be distinguished from zero")
+        return weight * unit
 
     def _weights(self, scale: Floats, unit: float) -> Floats:
-        """What a count of each unit weighs, in whole units of the grid."""
-        weights = np.floor(scale / (unit * math.sqrt(len(self.tables))))
-        if weights.size and weights.min() < 1:
-            raise InvalidValue("sigma", "too large", "small enough for counts to be distinguished from zero")
+        """What a count of each unit weighs, in whole units of the grid; 0 for a unit that is scaled down below it."""
+        weights: Floats = np.floor(scale / (unit * math.sqrt(len(self.tables))))
         return weights
 
     def _cells(self, codes: Tensor) -> Iterator[tuple[Ints, int]]:

@@ -104,8 +104,7 @@ class PrivateRecords:
         )
         self._classes = max(1, len(schema.classes))
         self._batch = chunk * max(1, _BATCH // (4 * self._dims * chunk))
-        if schema.records_per_unit > chunk:
-            raise InvalidValue("max_records", schema.records_per_unit, f"at most {chunk}, which are computed at a time")
+        _require_whole_units(chunk, schema.records_per_unit)
         self._whole: EncodedRecords | None = None
         self._shard: EncodedRecords | None = None
         self._counts: _Counts | None = None
@@ -127,6 +126,8 @@ class PrivateRecords:
             chunk: records of a chunk, but for the last one; the shard at once, or a batch of it, by default. Records that are read in
                 batches take a divisor of the batch, such as the chunk that they were opened with.
         """
+        if chunk is not None:
+            _require_whole_units(chunk, self.schema.records_per_unit)
         for features, labels, units in self._chunks(chunk):
             yield Sensitive(_with_units(function(features, labels), units))
 
@@ -161,7 +162,9 @@ class PrivateRecords:
         numbers, units = torch.unique_consecutive(held.units, return_inverse=True)
         drawn = draws.poisson(number, len(numbers), probability=probability)
         chosen = torch.isin(units, drawn)
-        return SampledRecords(held.features[chosen], held.labels[chosen], units[chosen])
+        return SampledRecords(
+            held.features[chosen], held.labels[chosen], units[chosen], most=self.schema.records_per_unit
+        )
 
     def teachers(
         self, plan: TeacherPlan, *, streams: Streams, device: torch.device, shard: slice | None = None
@@ -368,8 +371,8 @@ class CodedRecords:
 class SampledRecords:
     """A secret sample of the records; nothing of it can be read, not even its size."""
 
-    def __init__(self, features: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
-        self._drawn = EncodedRecords(features, labels, units=units)
+    def __init__(self, features: Tensor, labels: Tensor, units: Tensor | None = None, *, most: int = 1) -> None:
+        self._drawn, self._most = EncodedRecords(features, labels, units=units), most
 
     def __repr__(self) -> str:
         return "SampledRecords(<withheld>)"
@@ -379,6 +382,7 @@ class SampledRecords:
 
     def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
         """As `PrivateRecords.map`."""
+        _require_whole_units(chunk, self._most)
         for features, labels, units in _split(self._drawn, chunk):
             yield Sensitive(_with_units(function(features, labels), units))
 
@@ -451,6 +455,12 @@ def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor,
         own = slice(begin, end)
         yield features[own], labels[own], None if units is None else units[own] - units[begin]
         begin = end
+
+
+def _require_whole_units(chunk: int, most: int) -> None:
+    """Raises for a public reason: a chunk must have room for all records of a unit that count."""
+    if most > chunk:
+        raise InvalidValue("max_records", most, f"at most {chunk}, which are computed at a time")
 
 
 def _with_units(value: T, units: Tensor | None) -> T:

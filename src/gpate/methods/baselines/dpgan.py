@@ -197,7 +197,7 @@ class SampledCritic(Adversary):
         )
         self.release = self._mechanism(run)
         together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
-        self.chunk = max(1, min(together, _NUMBERS // self.critic.size))
+        self.chunk = max(run.schema.records_per_unit, min(together, _NUMBERS // self.critic.size))
         self.fakes = min(settings.batch, _FAKES)
 
     def _mechanism(self, run: Run) -> SampledSum:
