@@ -41,7 +41,7 @@ def temporary_run(
 ) -> Iterator[Run]:
     """A run of a recipe behind a given gate, in a folder that is gone afterwards; all but the noise follows from the seed."""
     key = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
-    records = open_records(data, labels, schema, key=key, chunk=plan.chunk, units=units)
+    records = open_records(data, labels, schema, key=key, chunk=plan.chunk, units=units, by_value=plan.by_value)
     method_named(settings.method).check_budget(settings, budget=gate.budget, dims=plan.spec.dims)
     with tempfile.TemporaryDirectory(prefix="gpate-refit-") as place:
         folder = RunFolder.create(Path(place) / "run")

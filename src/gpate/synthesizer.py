@@ -213,6 +213,7 @@ class Synthesizer:
             ranks=ranks,
             sites=sites,
             units=units,
+            by_value=plan.by_value,
         )
         fingerprint = records.fingerprint()
         folder = _shared_folder(
@@ -285,6 +286,7 @@ class Synthesizer:
             ranks=ranks,
             sites=written["sites"],
             units=units,
+            by_value=plan.by_value,
         )
         if records.fingerprint() != written["fingerprint"]:
             raise LedgerMismatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
@@ -48,9 +49,22 @@ FRAME = pd.DataFrame(
 
 def test_cells_of_each_kind_of_column() -> None:
     cells = TableCells(SCHEMA, resolution=8)
-    assert cells.sizes == (7 + 1, 8, 8 + 1, 3 + 1, 2 + 1, 8)
-    codes = cells.codes(TableCodec(SCHEMA).encode(FRAME).features)
-    assert codes.tolist() == [[0, 0, 0, 0, 1, 0], [1, 0, 3, 3, 0, 3], [7, 4, 8, 2, 2, 7], [6, 7, 7, 1, 1, 1]]
+    assert cells.sizes == (7 + 1, 8, 8 + 1, 3 + 1, 2 + 1, 8, 7)
+    codes = cells.codes(TableCodec(SCHEMA).encode_values(FRAME).features)
+    assert codes[:, :6].tolist() == [[0, 0, 0, 0, 1, 0], [1, 0, 3, 3, 0, 3], [7, 4, 8, 2, 2, 7], [6, 7, 7, 1, 1, 1]]
+    assert codes[:, 6].tolist() == [0, 5, 0, 3]  # the first of January 2001 was a Monday
+
+
+@given(st.datetimes(pd.Timestamp("1900-01-01").to_pydatetime(), pd.Timestamp("2100-01-01").to_pydatetime()))
+def test_the_parts_of_a_time_are_its_day_of_the_week_and_its_hour(time: datetime) -> None:
+    column = {"type": "datetime", "bounds": ["1900-01-01", "2100-01-01"], "missing": True}
+    schema = Schema.from_dict({"kind": "table", "columns": {"t": column}})
+    assert isinstance(schema, TableSchema)
+    cells = TableCells(schema, resolution=8)
+    assert [part.kind for part in cells.columns] == ["number", "weekday", "hour"]
+    codes = cells.codes(TableCodec(schema).encode_values(pd.DataFrame({"t": [time, None]})).features)
+    assert codes[:, 1:].tolist() == [[time.weekday(), time.hour], [7, 24]]
+    assert codes[1, 0] == 8
 
 
 @given(lower=st.integers(-50, 50), values=st.integers(2, 40), scale=st.sampled_from(["linear", "arcsinh"]))
@@ -60,14 +74,14 @@ def test_each_whole_number_has_its_own_cell_where_there_are_few(lower: int, valu
     assert isinstance(schema, TableSchema)
     cells = TableCells(schema, resolution=20)
     frame = pd.DataFrame({"x": np.arange(lower, lower + values)})
-    assert cells.codes(TableCodec(schema).encode(frame).features).flatten().tolist() == list(range(values))
+    assert cells.codes(TableCodec(schema).encode_values(frame).features).flatten().tolist() == list(range(values))
 
 
 def test_cells_depend_on_the_schema_alone() -> None:
     """The same cells whatever the records: there is no argument through which records could come in."""
     a, b = TableCells(SCHEMA, resolution=16), TableCells(SCHEMA, resolution=16)
     assert a.columns == b.columns
-    with pytest.raises(InvalidValue, match="shape of features"):
+    with pytest.raises(InvalidValue, match="shape of records"):
         a.codes(torch.zeros(3, a.width + 1))
 
 

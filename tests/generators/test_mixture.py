@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -18,9 +19,10 @@ from scipy.stats import chisquare
 from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.errors import InvalidValue
+from gpate.features.number_bins import value_ends
 from gpate.features.table_cells import TableCells
 from gpate.generators import rare_class as rare
-from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec, shares_inside
+from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec, between, moved, shares_inside, tilted
 from gpate.generators.mixture_fit import Fitting, Measured, _Distance, fit_tables
 from gpate.schema.codec import TableCodec
 from gpate.streams import Streams
@@ -222,20 +224,80 @@ def test_the_same_stream_draws_the_same_rows_and_labels_choose_the_class() -> No
         made.draw(torch.tensor([1]), torch.Generator())
 
 
-def test_drawn_rows_decode_to_records() -> None:
+def by_value(cells: TableCells) -> Mixture:
+    """Every cell alike, in two classes of one component."""
+    columns = tuple(ColumnSpec(kind=c.kind, start=c.place, cells=c.cells, missing=c.missing) for c in cells.columns)
+    groups = (cells.sizes,) * 2
+    made = Mixture(MixtureSpec(width=cells.width, columns=columns, components=(1, 1), groups=groups, by_value=True))
+    ends = [value_ends(c.edges, 0.0) if c.edges else (np.zeros(0), np.zeros(0)) for c in cells.columns]
+    parts = [
+        [np.pad(side[i], (0, c.cells - len(side[i]))) for c, side in zip(cells.columns, ends, strict=True)]
+        for i in (0, 1)
+    ]
+    low, high = (torch.from_numpy(np.concatenate(part)) for part in parts)
+    made.load_state_dict({**made.state_dict(), "low": low, "high": high})
+    return made
+
+
+def test_drawn_values_decode_to_records() -> None:
+    """Each value lies in the cell that was drawn for it, and a time on the day of the week."""
     cells = TableCells(SCHEMA, resolution=8)
-    columns = tuple(ColumnSpec(kind=c.kind, start=c.start, cells=c.cells, missing=c.missing) for c in cells.columns)
-    made = Mixture(MixtureSpec(width=cells.width, columns=columns, components=(1, 1), groups=(cells.sizes,) * 2))
-    low, high = cells.ends()
-    made.load_state_dict({**made.state_dict(), "low": torch.from_numpy(low), "high": torch.from_numpy(high)})
-    labels = torch.arange(400) % 2
-    rows = made.draw(labels, torch.Generator().manual_seed(0))
+    labels = torch.arange(20_000) % 2
+    rows = by_value(cells).draw(labels, torch.Generator().manual_seed(0))
     codec = TableCodec(SCHEMA)
-    frame = codec.decode(rows, labels)
-    again = cells.codes(codec.encode(frame).features)
+    frame = codec.decode_values(rows, labels)
+    again = cells.codes(codec.encode_values(frame).features)
     assert torch.equal(again[:, [0, 3, 4]], cells.codes(rows)[:, [0, 3, 4]])
+    for j, size in enumerate(cells.sizes):
+        if cells.columns[j].name != "gain":  # whose first cells hold one whole number each, and whose edges are none
+            assert chisquare(torch.bincount(cells.codes(rows)[:, j], minlength=size).numpy()).pvalue > 1e-6
     assert frame["age"].isna().any()
     assert set(frame["ill"]) == {"no", "yes"}
+
+
+@pytest.mark.parametrize("tilt", [-1.0, -0.4, 0.0, 0.7, 1.0])
+def test_tilted_draws_have_the_density_that_the_tilt_says(tilt: float) -> None:
+    """Chi-squared on ten parts; false alarm 1e-6."""
+    u = torch.rand(100_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = tilted(u, torch.full_like(u, tilt))
+    ends = np.linspace(0, 1, 11)
+    below = (1 - tilt) * ends + tilt * ends**2
+    counts = np.histogram(found.numpy(), ends)[0]
+    assert chisquare(counts, np.diff(below) * 100_000).pvalue > 1e-6
+
+
+def test_values_of_a_step_are_its_multiples_each_as_often() -> None:
+    u = torch.rand(60_000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = between(torch.full_like(u, 0.1), torch.full_like(u, 0.6), u, 0.1)
+    values, counts = found.unique(return_counts=True)
+    assert values.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert chisquare(counts.numpy()).pvalue > 1e-6
+    assert between(torch.tensor(7.0), torch.tensor(7.0), torch.tensor(1.0), 1.0).item() == 7.0
+
+
+@given(
+    seconds=st.integers(-(10**9), 2 * 10**9),
+    day=st.integers(0, 7),
+    hour=st.integers(0, 24),
+    room=st.integers(0, 20 * 86_400),
+)
+def test_a_time_moves_to_its_day_and_hour_where_its_cell_allows_it(
+    seconds: int, day: int, hour: int, room: int
+) -> None:
+    time, low, high = (torch.tensor([float(x)], dtype=torch.float64) for x in (seconds, seconds - room, seconds + room))
+    found = moved(time, torch.tensor([day]), low, high, part="weekday")
+    later = moved(found, torch.tensor([hour]), low, high, part="hour")
+    assert bool((low <= later) & (later <= high))
+    stamp, start = (datetime.fromtimestamp(t.item(), UTC) for t in (found, time))
+    assert stamp.time() == start.time()
+    if day < 7 and room >= 6 * 86_400:
+        assert stamp.weekday() == day
+    if day == 7:
+        assert stamp == start
+    if hour < 24 and room >= 14 * 86_400:
+        there = datetime.fromtimestamp(later.item(), UTC)
+        assert (there.hour, there.minute, there.second) == (hour, stamp.minute, stamp.second)
+        assert there.date() == stamp.date()
 
 
 def test_the_spec_is_plain_data_and_the_state_plain_tensors() -> None:

@@ -32,7 +32,7 @@ def make_run(
     """What `Synthesizer.fit` would hand to the method."""
     plan = method_named(settings.method).plan(settings, schema, gate.budget.epsilon)
     return Run(
-        records=open_records(data, labels, schema, key=KEY, chunk=plan.chunk, units=units),
+        records=open_records(data, labels, schema, key=KEY, chunk=plan.chunk, units=units, by_value=plan.by_value),
         schema=schema,
         settings=settings,
         plan=plan,

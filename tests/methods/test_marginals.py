@@ -135,7 +135,10 @@ def test_a_record_outside_its_tables_or_counted_twice_is_refused_and_costs_nothi
 
 # --- the whole method ---------------------------------------------------------------------------------------------------
 
-QUICK = Marginals(fitting=Fitting(components=4, restarts=2, steps=30), groups=4, resolution=16, rare_components=16)
+QUICK = Marginals(
+    bins="schema", fitting=Fitting(components=4, restarts=2, steps=30), groups=4, resolution=16, rare_components=16
+)
+"""Without rounds of bins, which have tests of their own (`tests.methods.test_private_bins`)."""
 FEWEST = replace(QUICK, fitting=Fitting(components=2, restarts=1, steps=2))
 """Where releases matter alone."""
 
@@ -203,7 +206,7 @@ def spent(gate: Gate) -> list[float]:
     [
         (0, QUICK, 3),
         (200, QUICK, 5),
-        (0, Marginals(fitting=QUICK.fitting, groups=3, resolution=8, most_pairs=5), 4),
+        (0, replace(QUICK, groups=3, resolution=8, most_pairs=5), 4),
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
@@ -226,7 +229,7 @@ def test_the_parts_add_up_to_the_budget_exactly(
 
 @given(st.integers(0, 60), st.floats(0.001, 0.3), st.floats(0.001, 0.6), st.floats(0.001, 0.09))
 def test_shares_sum_to_one_whatever_the_table(columns: int, counts: float, oneway: float, selection: float) -> None:
-    shares = Marginals(counts_share=counts, oneway_share=oneway, selection_share=selection).shares(columns)
+    shares = replace(QUICK, counts_share=counts, oneway_share=oneway, selection_share=selection).shares(columns)
     assert math.fsum(shares.values()) == pytest.approx(1.0, abs=1e-12)
     assert all(share > 0 for share in shares.values())
 
@@ -269,7 +272,7 @@ def test_an_answer_lost_after_it_was_paid_stays_paid(tmp_path: Path) -> None:
     budget = Budget(epsilon=1.0, delta=1e-5)
     folder = RunFolder.create(tmp_path / "run")
     with Gate.create(folder.ledger, budget, ExactNoise()) as gate:
-        train(folder, gate, schema, frame, Marginals(fitting=QUICK.fitting, groups=4))
+        train(folder, gate, schema, frame, replace(QUICK, resolution=64))
     lost = RunFolder.create(tmp_path / "lost")
     asked = iter(range(100))
     with Gate.create(lost.ledger, budget, ExactNoise()) as gate:
@@ -312,7 +315,7 @@ def test_the_student_resembles_the_records(tmp_path: Path) -> None:
         student, shares = train(folder, gate, schema, frame, settings)
     assert shares == pytest.approx([2 / 3, 1 / 3], abs=0.02)
     labels = torch.arange(20_000) % 2
-    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    made = TableCodec(schema).decode_values(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     for ill in ("no", "yes"):
         real, fake = frame[frame["ill"] == ill], made[made["ill"] == ill]
         assert fake["pay"].mean() == pytest.approx(real["pay"].mean(), abs=0.5)
@@ -331,7 +334,7 @@ def test_a_rare_class_is_placed_by_its_moments(tmp_path: Path) -> None:
     assert any("rare" in purpose for purpose in purposes)
     assert shares[1] == pytest.approx(300 / 20_000, rel=0.2)
     labels = torch.ones(4000, dtype=torch.int64)
-    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    made = TableCodec(schema).decode_values(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     assert made["pay"].mean() == pytest.approx(35.0, abs=3.0)
     assert made["debt"].mean() == pytest.approx(0.0, abs=1.0)
     assert made["age"].isna().mean() == pytest.approx(0.1, abs=0.06)
@@ -357,11 +360,11 @@ def test_who_looks_like_a_rare_class_is_drawn_too(tmp_path: Path, alike: int) ->
     assert float(weights.double().sum()) == pytest.approx(1.0)
     assert float(weights[-ALIKE_COMPONENTS:].sum()) == pytest.approx(alike / 19_700 if alike else 1.0, rel=0.25)
     labels = torch.zeros(40_000, dtype=torch.int64)
-    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    made = TableCodec(schema).decode_values(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     found = made[(made["pay"] > 29) & (made["debt"] < -1)]
     assert len(found) == pytest.approx(40_000 * alike / 19_700, rel=0.25, abs=20)
     if alike:
-        assert found["debt"].mean() == pytest.approx(-3, abs=0.6)
+        assert found["debt"].mean() == pytest.approx(-3, abs=0.8)  # a cell is 1.1 wide
 
 
 @pytest.fixture
@@ -395,7 +398,7 @@ def test_many_who_look_like_a_rare_class_stay_in_the_tables(tmp_path: Path, part
         student, _ = train(folder, gate, schema, frame, settings)
     assert len(parts[LAST]) == 2
     labels = torch.zeros(40_000, dtype=torch.int64)
-    made = TableCodec(schema).decode(student.draw(labels, torch.Generator().manual_seed(0)), labels)
+    made = TableCodec(schema).decode_values(student.draw(labels, torch.Generator().manual_seed(0)), labels)
     first, last = (((made[a] > 1.5) & (made[b] > 1.5)).mean() for a, b in (("c0", "c1"), ("c8", "c9")))
     assert last == pytest.approx(first, rel=0.3)
 
@@ -440,7 +443,7 @@ def test_whoever_is_left_out_no_release_moves_by_more_than_one(
 
 
 @given(
-    rows=hnp.arrays(np.float32, (7, 3), elements=st.floats(0, 1, width=32)),
+    rows=hnp.arrays(np.float64, (7, 3), elements=st.floats(0, 1)),
     towards=hnp.arrays(np.float64, 3, elements=st.floats(-20, 20)),
     out=st.integers(0, 6),
 )
@@ -450,8 +453,8 @@ def test_on_which_side_a_record_lies_does_not_depend_on_its_company(
     """To the last digit, or leaving one record out might move another from block to block."""
     scale = Scale(
         columns=(0, 1, 2),
-        slots=(0, 1, 2),
-        missing=(-1, -1, -1),
+        places=(0, 1, 2),
+        scales=("linear", "arcsinh", "linear"),
         centre=np.array([0.3, 0.5, 0.7]),
         spread=np.array([0.1, 0.2, 0.3]),
     )
@@ -511,7 +514,7 @@ def test_odd_tables_end_in_a_student_that_draws_records(tmp_path: Path, name: st
     classes = max(1, len(schema.classes))
     labels = torch.arange(30) % classes
     rows = student.draw(labels, torch.Generator().manual_seed(0))
-    made = TableCodec(schema).decode(rows, labels if schema.label else None)
+    made = TableCodec(schema).decode_values(rows, labels if schema.label else None)
     assert len(made) == 30
     assert list(made.columns) == schema.names
 

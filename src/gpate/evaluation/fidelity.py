@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.schema import Boolean, Categorical, Numeric, TableSchema
-from gpate.schema.column_values import in_own_units, read
+from gpate.schema.column_values import read
 
 Floats = NDArray[Any]
 Codes = NDArray[np.int64]
@@ -89,7 +89,7 @@ class Columns:
             else:
                 numbers[column.name] = np.where(found.missing, np.nan, found.numbers)
             if isinstance(column, Numeric):
-                values[column.name] = in_own_units(column, found)
+                values[column.name] = found.values
         if labels is not None:
             features = np.hstack([features, np.eye(len(schema.classes), dtype=np.float32)[labels]])
         return cls(numbers=numbers, values=values, categories=categories, features=features)

@@ -1,24 +1,24 @@
-r"""Adaptive bins of a numeric column, from noisy counts on coarser bins.
+r"""Cells of a numeric column that follow its values, from noisy counts on coarser cells. All of it is post-processing.
 
-With bounds declared far too wide (an income from 0 to 10^9) all values fall into one of the schema's equal bins. From noisy
-counts of the current cells, `refined` makes finer ones:
+Bounds are declared with room to spare, and real columns have spikes (0, 999, round numbers), skew and tails. Cells are found in
+rounds, in the column's own units:
 
-1. A cell is **empty** if neither it, nor the aligned run of 2, 4, 8, ... cells around it, exceeds three standard deviations of the
-   noise. A run of k cells has sqrt(k) times the noise of one and, along a tail, k times the mass.
-2. Empty cells at both ends are removed. Values there fall into the outermost remaining cell: outliers are clipped to where
-   mass exceeds the noise. Runs of empty cells between others are merged.
-3. A **crowded** cell, with more than a quarter of the mass, is divided into as many equal parts as its fraction of `most`. A cell
-   of one integer, or as narrow as the precision of float32, is not.
-
-Each call can refine the cells `most` times, so a few rounds of counts locate any cluster of values; all of it is post-processing.
+1. `first_edges`, from the schema alone: equal steps between the bounds, and around zero (or the bound nearest to it) cells that
+   double in width, down to a billionth of the bounds. Bounds of 0 to 10^9 need 25 cells more than 0 to 100. Values that are
+   often spikes (0, 1, 99, 1000, the bounds) are **points**, cells of one value.
+2. `settled` takes in noisy counts. A point stays if it stands out of the noise and holds a fifth of a percent; others are merged with the
+   interval above. A cell is **empty** if neither it, nor the aligned run of 2, 4, 8, ... cells around it, exceeds the noise by
+   `CLEAR` standard deviations: a run of k cells has sqrt(k) times the noise of one and, along a tail, k times the mass. Runs of empty
+   cells become one; at both ends a few that double in width, so that later counts can find a tail there.
+3. `divided` divides **crowded** cells at round numbers, which become points again; and counts are taken again.
 
     >>> from gpate.schema.columns import Numeric
     >>> pay = Numeric(name="pay", bounds=(0, 1e9))
-    >>> edges = refined(pay, (0.0, 0.5, 1.0), np.array([9000.0, 3.0]), spread=5.0, most=4)
+    >>> edges = settled(pay, (0.0, 2.0, 8.0, 1e9), np.array([900.0, 9000.0, 3.0]), spread=5.0)
     >>> edges
-    (0.0, 0.125, 0.25, 0.375, 0.5)
-    >>> refined(pay, edges, np.array([1000.0, 3000.0, 3000.0, 2000.0]), spread=5.0, most=4)
-    (0.0, 0.125, 0.1875, 0.25, 0.3125, 0.375, 0.5)
+    (0.0, 2.0, 8.0)
+    >>> [edge for edge in divided(pay, edges, np.array([900.0, 9000.0]), parts=4) if edge == round(edge)]
+    [0.0, 2.0, 4.0, 6.0, 8.0]
 """
 
 from __future__ import annotations
@@ -33,112 +33,338 @@ from gpate.schema.columns import SCALES, UNITS, Bounded, Datetime, Integer, Nume
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Edges = tuple[float, ...]
 
-CROWDED = 0.25
-"""A cell with a larger fraction of its column's mass is divided."""
+CROWDED = 4.0
+"""A cell is crowded if it holds more than so many times its even part of the mass."""
 
-CLEAR = 3.0
-"""Standard deviations of the noise by which a filled cell exceeds zero."""
+CLEAR = 4.5
+"""Standard deviations of the noise by which a filled cell exceeds zero: mistaken once in 3,000 columns, since a cell of noise alone that
+reaches up to wide bounds would move the column's mean."""
 
-NARROWEST = 2.0**-22
-"""Smallest width of a cell in an encoded row, which is float32."""
+TAIL = 12
+"""Cells beyond the outermost filled one, each twice as wide as the one before."""
+
+SPIKE = (3.0, 0.002)
+"""A point stays with more than so many standard deviations of the noise, and more than this fraction of the mass."""
+
+MOST_DECIMALS = 5
+"""A number that needs more decimals has no step."""
+
+STEPS = 32
+"""Equal steps between the bounds, of the first cells."""
+
+OCTAVES = 30
+"""Cells around zero double in width from 2^-OCTAVES of the bounds."""
+
+_ALIKE = 1.8
+"""Ratio of widths of cells that may become one."""
+
+_DAY = 86_400.0
+_TIMES = tuple(
+    unit * n
+    for unit, counts in (
+        (1.0, (1, 5, 15, 30)),
+        (60.0, (1, 5, 15, 30)),
+        (3600.0, (1, 2, 6, 12)),
+        (_DAY, (1, 2, 7, 14, 28, 56, 91, 182, 364, 728, 1820, 3640)),
+    )
+    for n in counts
+)
+"""Steps of times that people count in, in seconds."""
+
+_OFTEN = (
+    0.1,
+    0.2,
+    0.25,
+    0.5,
+    0.75,
+    *range(1, 13),
+    15,
+    18,
+    20,
+    24,
+    25,
+    30,
+    40,
+    50,
+    60,
+    65,
+    70,
+    75,
+    80,
+    90,
+    120,
+    180,
+    365,
+)
+_POWERS = tuple(n * 10.0**k for k in range(2, 13) for n in (1, 2, 2.5, 5)) + tuple(10.0**k - 1 for k in range(2, 13))
 
 
-def filled(counts: Floats, spread: float) -> Bools:
+# --- the values of a column -------------------------------------------------------------------------------------------
+
+
+def step_of(column: Bounded) -> float | None:
+    """Step of which all values of a column are multiples; None without one."""
+    if isinstance(column, Integer):
+        return 1.0
+    if isinstance(column, Datetime):
+        return float(UNITS[column.unit])
+    return 10.0**-column.decimals if isinstance(column, Numeric) and column.decimals is not None else None
+
+
+def ends_of(column: Bounded) -> tuple[float, float]:
+    """The outermost edges: the bounds, or half a step beyond them."""
+    (lower, upper), half = column.span, (step_of(column) or 0.0) / 2
+    return float(lower) - half, float(upper) + half
+
+
+def point(column: Bounded, value: float) -> tuple[float, float]:
+    """The edges of the cell of one value."""
+    step = step_of(column)
+    return (value, math.nextafter(value, math.inf)) if step is None else (value - step / 2, value + step / 2)
+
+
+def values_in(column: Bounded, low: float, high: float) -> float:
+    """How many distinct values of a column a cell holds; 1 if it is as narrow as its numbers can tell apart."""
+    step = step_of(column)
+    if step is not None:
+        return max(1, round((high - low) / step))
+    first, last = column.span
+    return 1 if high - low <= (last - first) * 2.0**-48 or math.nextafter(low, math.inf) >= high else math.inf
+
+
+def is_point(column: Bounded, edges: Edges) -> Bools:
+    """Which cells hold one value."""
+    return np.array([values_in(column, low, high) == 1 for low, high in pairwise(edges)], dtype=bool)
+
+
+def decimals_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many decimals each number needs, `MOST_DECIMALS` for more.
+
+    >>> decimals_of(np.array([3.0, 0.25, 1 / 3])).tolist()
+    [0, 2, 5]
+    """
+    found = np.full(len(values), MOST_DECIMALS)
+    for decimals in reversed(range(MOST_DECIMALS)):
+        found[np.round(values, decimals) == values] = decimals
+    return found
+
+
+def step_found(counts: Floats, spread: float) -> float:
+    """The step of nearly all values, by noisy counts of `decimals_of`; 0 if there is none."""
+    total = float(counts.sum())
+    for decimals in range(MOST_DECIMALS):
+        beyond = counts[decimals + 1 :]
+        if float(beyond.sum()) < 0.02 * total + CLEAR * spread * math.sqrt(len(beyond)) < 0.2 * total:
+            return 10.0**-decimals
+    return 0.0
+
+
+def without_far_ends(column: Bounded, edges: Edges) -> Edges:
+    """Edges whose outermost cells are at most twice as wide as the next interval.
+
+    Cells at the ends reach to the declared bounds, and nobody knows where in them values are: they are drawn near the others.
+    """
+    widths = np.diff(edges)
+    inner = np.nonzero(~is_point(column, edges))[0]
+    found = np.array(edges)
+    for own, other, sign in ((0, 1, -1), (-1, -2, 1)):
+        if len(inner) > 2 and inner[own] in (0, len(widths) - 1):
+            most = 2 * widths[inner[other]]
+            if widths[inner[own]] > most:
+                found[own] = found[1 if own == 0 else -2] + sign * most
+    return tuple(found.tolist())
+
+
+def value_ends(edges: Edges, step: float) -> tuple[Floats, Floats]:
+    """The least and the largest value in each cell; of cells without a multiple of the step the nearest one.
+
+    >>> value_ends((-0.5, 0.5, 10.5), step=1.0)
+    (array([0., 1.]), array([ 0., 10.]))
+    """
+    low, high = np.array(edges[:-1]), np.array(edges[1:])
+    if not step:
+        return low, np.where(np.nextafter(low, np.inf) >= high, low, high)
+    decimals = max(0, round(-math.log10(step)))
+
+    def least_multiple(ends: Floats) -> Floats:
+        """The least whole number of steps that is not below each end."""
+        near = np.rint(ends / step)
+        return np.where(np.round(near * step, decimals) >= ends, near, near + 1)
+
+    first, last = least_multiple(low), least_multiple(high) - 1
+    nearest = np.rint((low + high) / 2 / step)
+    least, most = (np.where(last < first, nearest, number) * step for number in (first, last))
+    return np.round(least, decimals) + 0.0, np.round(most, decimals) + 0.0
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def even_edges(column: Bounded, cells: int) -> Edges:
+    """One cell for each value where there are at most twice as many values as cells; else equal steps on the declared scale."""
+    lowest, highest = ends_of(column)
+    step = step_of(column)
+    if step is not None and values_in(column, lowest, highest) <= 2 * cells:
+        number = round((highest - lowest) / step)
+        return tuple((lowest + step * np.arange(number + 1)).tolist())
+    spread, back = SCALES[column.scale]
+    first, last = spread(np.array(column.span, dtype=np.float64))
+    inner = back(np.linspace(first, last, cells + 1)[1:-1])
+    return _edges(column, (lowest, highest), inner.tolist(), [])
+
+
+def first_edges(column: Bounded, cells: int) -> Edges:
+    """The cells that counting begins with: see the module's first step."""
+    if (each := even_edges(column, cells)) and len(each) - 1 > cells:
+        return each  # one for each value
+    lower, upper = map(float, column.span)
+    width, anchor = upper - lower, min(max(0.0, lower), upper)
+    smallest = max(width * 2.0**-OCTAVES, step_of(column) or 0.0)
+    inner = [lower + width * i / STEPS for i in range(1, STEPS)]
+    away = width / STEPS / 2
+    while away >= smallest:
+        inner += [anchor - away, anchor + away]
+        away /= 2
+    inner.append(anchor)
+    often = (0.0, lower, upper) if isinstance(column, Datetime) else (0.0, lower, upper, *_OFTEN, *_POWERS)
+    step = step_of(column)
+    points = {sign * value for value in often for sign in (1.0, -1.0)}
+    if step is not None:
+        points = {value for value in points if abs(value / step - round(value / step)) < 1e-9}
+    return _edges(column, ends_of(column), inner, [value for value in points if lower <= value <= upper])
+
+
+def _edges(column: Bounded, ends: tuple[float, float], cuts: list[float], points: list[float]) -> Edges:
+    """Edges between two ends: cuts, moved between two values of the column, and both sides of each point."""
+    step, (lowest, highest) = step_of(column), ends
+    inner = cuts if step is None else [(math.floor(place / step) + 0.5) * step for place in cuts]
+    own = {edge for value in points for edge in point(column, value)}
+    found = [lowest]
+    for edge in sorted({*inner, *own}):
+        if found[-1] + (step or 0.0) / 2 < edge < highest:  # numbers that differ by rounding are one edge
+            found.append(edge)
+    return (*found, highest)
+
+
+def filled(counts: Floats, spread: Floats | float) -> Bools:
     """Cells with mass, alone or as part of an aligned run of 2, 4, 8, ... cells that have none alone.
+
+    Args:
+        counts: with noise.
+        spread: standard deviation of the noise, of all or of each.
 
     >>> filled(np.array([90.0, 9.0, 9.0, 9.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
     [True, True, True, True, False, False, False, False]
     """
+    variance = np.broadcast_to(np.square(spread), counts.shape)
     found = np.zeros(len(counts), dtype=bool)
     size = 1
     while size <= max(1, len(counts)):
         for start in range(0, len(counts), size):
             own = np.arange(start, min(start + size, len(counts)))
             own = own[~found[own]]
-            if len(own) and counts[own].sum() > CLEAR * math.sqrt(len(own)) * spread:
+            if len(own) and counts[own].sum() > CLEAR * math.sqrt(variance[own].sum()):
                 found[own] = True
         size *= 2
     return found
 
 
-def crowded(column: Bounded, edges: tuple[float, ...], counts: Floats, spread: float) -> Bools:
-    """Cells with more than a quarter of the mass that can be divided."""
-    mass = np.where(filled(counts, spread), np.maximum(counts, 0.0), 0.0)
-    room = np.array([values_between(column, low, high) > 1 for low, high in pairwise(edges)])
-    return np.asarray((mass > CROWDED * max(mass.sum(), 1e-12)) & room)
+def narrow_beside(edges: Edges, full: Bools) -> Bools:
+    """Cells of at most a 16th of the range of filled ones that lie in this range, or beside it by half of it."""
+    if not full.any():
+        return full
+    low, high = np.array(edges[:-1]), np.array(edges[1:])
+    first, last = low[full].min(), high[full].max()
+    beside = (last - first) / 2
+    return np.asarray((high - low <= (last - first) / 16) & (low >= first - beside) & (high <= last + beside))
 
 
-def refined(
-    column: Bounded, edges: tuple[float, ...], counts: Floats, *, spread: float, most: int
-) -> tuple[float, ...]:
-    """Edges without empty cells, and finer where cells are crowded; unchanged if all cells are noise.
+def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float) -> Edges:
+    """Edges without points that are no spikes and without empty cells; unchanged if all cells are noise.
 
     Args:
         column: as declared in the schema.
         edges: of its cells, increasing.
         counts: of each cell, with noise.
         spread: standard deviation of the noise.
-        most: parts that a cell with all of the mass is divided into.
     """
-    holds = filled(counts, spread)
+    points = is_point(column, edges)
+    spikes = points & (counts > max(SPIKE[0] * spread, SPIKE[1] * float(counts.sum())))
+    joins = points[:-1] & ~spikes[:-1] & ~points[1:]  # a point, with the cell above
+    starts = np.nonzero(np.concatenate([[True], ~joins]))[0]  # of the cells that are left, as places among the old ones
+    merged, number = np.add.reduceat(counts, starts), np.diff([*starts, len(counts)])
+    borders = [*np.array(edges)[starts].tolist(), edges[-1]]
+    holds = filled(merged, spread * np.sqrt(number))
     if not holds.any():
         return edges
-    divided = crowded(column, edges, counts, spread)
-    mass = np.where(holds, counts, 0.0)
     first, last = np.nonzero(holds)[0][[0, -1]]
-    found = [edges[first]]
+    found = [borders[first]]
     for cell in range(first, last + 1):
-        low, high = edges[cell], edges[cell + 1]
-        if divided[cell]:
-            parts = math.ceil(most * mass[cell] / mass.sum())
-            found += _cuts(column, low, high, parts)
-        if holds[cell] or holds[cell + 1]:  # keep the last edge of a run of empty cells
-            found.append(high)
-    return tuple(found)
+        if holds[cell] or holds[cell + 1]:  # the last edge of a run of empty cells stays
+            found.append(borders[cell + 1])
+    below = [found[0] - _tail(column, found[:2], (found[0] - edges[0])) * (2**k - 1) for k in range(1, TAIL)]
+    above = [found[-1] + _tail(column, found[-2:], (edges[-1] - found[-1])) * (2**k - 1) for k in range(1, TAIL)]
+    return _edges(column, (edges[0], edges[-1]), [*below, *found, *above], [])
 
 
-def values_between(column: Bounded, low: float, high: float) -> float:
-    """Number of distinct values of a column between two positions of an encoded row."""
-    if high - low < 2 * NARROWEST:
-        return 1
-    unit = _step(column)
-    if unit is None:
-        return math.inf
-    first, last = _value(column, np.array([low, high])) / unit
-    return math.floor(last) - math.ceil(first) + 1
+def _tail(column: Bounded, outermost: list[float], left: float) -> float:
+    """Width of the first cell beyond the outermost filled one: as wide as that, or of a point so that the cells cover what is left."""
+    low, high = outermost
+    return high - low if values_in(column, low, high) > 1 else left / 2**TAIL
 
 
-def _cuts(column: Bounded, low: float, high: float, parts: int) -> list[float]:
-    """Equidistant positions inside a cell; halfway between integers in an integer column."""
-    parts = min(parts, int((high - low) / NARROWEST))
-    places = np.linspace(low, high, parts + 1)[1:-1]
-    unit = _step(column)
-    if unit is not None:
-        places = _place(column, (np.unique(np.floor(_value(column, places) / unit)) + 0.5) * unit)
-    return [float(place) for place in places if low < place < high]
+def coarser(column: Bounded, edges: Edges, counts: Floats, *, cells: int) -> Edges:
+    """Edges of about so many cells: neighbours of about the same width that hold little together become one. Those of a tail,
+    whose widths double, do not.
+    """
+    mass, points = np.maximum(counts, 0.0), is_point(column, edges)
+    even = float(mass.sum()) / cells
+    starts, held = [0], float(mass[0])
+    for cell in range(1, len(mass)):
+        first, own = (edges[k + 1] - edges[k] for k in (starts[-1], cell))
+        alike = not points[cell] and not points[starts[-1]] and first / _ALIKE <= own <= first * _ALIKE
+        if alike and held + mass[cell] <= even:
+            held += float(mass[cell])
+        else:
+            starts.append(cell)
+            held = float(mass[cell])
+    return (*(edges[start] for start in starts), edges[-1])
 
 
-def _step(column: Bounded) -> float | None:
-    """Step of which all values of a column are multiples; None without one."""
-    if isinstance(column, Integer):
-        return 1.0
-    return float(UNITS[column.unit]) if isinstance(column, Datetime) else None
+def mass_on(edges: Edges, counts: Floats, coarser: Edges) -> Floats:
+    """Counts of cells added up on coarser ones; those beyond the outermost edges in the outermost cells."""
+    place = np.searchsorted(np.array(coarser[1:-1]), np.array(edges[:-1]), side="right")
+    return np.bincount(place, weights=counts, minlength=len(coarser) - 1)
 
 
-def _scale(column: Bounded) -> str:
-    return column.scale if isinstance(column, Numeric) else "linear"
+def crowded(column: Bounded, edges: Edges, counts: Floats, *, cells: int) -> Bools:
+    """Cells with more than `CROWDED` times their part of the mass, if so many cells shared it evenly, that can be divided."""
+    mass = np.maximum(counts, 0.0)
+    return np.asarray((mass > CROWDED / cells * max(float(mass.sum()), 1e-12)) & ~is_point(column, edges))
 
 
-def _value(column: Bounded, places: Floats) -> Floats:
-    """Positions in an encoded row -> values."""
-    spread, back = SCALES[_scale(column)]
-    low, high = spread(np.array(column.span, dtype=np.float64))
-    return back(low + places * (high - low))
+def divided(column: Bounded, edges: Edges, counts: Floats, *, parts: int) -> Edges:
+    """Finer edges: each cell in as many parts as its fraction of `parts`, at round numbers, which become points."""
+    mass = np.maximum(counts, 0.0)
+    wanted = mass / max(float(mass.sum()), 1e-12) * parts
+    points: list[float] = []
+    for (low, high), number in zip(pairwise(edges), wanted, strict=True):
+        if number >= 1.5 and values_in(column, low, high) > 1:
+            points += _round_numbers(column, low, high, math.ceil(number))
+    return _edges(column, (edges[0], edges[-1]), [*edges[1:-1]], points)
 
 
-def _place(column: Bounded, values: Floats) -> Floats:
-    """Values -> positions in an encoded row."""
-    spread = SCALES[_scale(column)][0]
-    low, high = spread(np.array(column.span, dtype=np.float64))
-    return np.asarray((spread(values) - low) / (high - low))
+def _round_numbers(column: Bounded, low: float, high: float, parts: int) -> list[float]:
+    """Multiples of a round step inside a cell, about as many as parts."""
+    ideal, least = (high - low) / parts, step_of(column) or 0.0
+    if isinstance(column, Datetime):
+        step = max([unit for unit in _TIMES if unit <= ideal] or [_TIMES[0]])
+    else:
+        power = 10.0 ** math.floor(math.log10(ideal))
+        step = max(unit * power for unit in (1.0, 2.0, 5.0) if unit * power <= ideal * (1 + 1e-9))
+    step = max(step, least)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    found = [round(k * step, 12) if step < 1 else k * step for k in range(first, last + 1)]
+    return [value for value in found if low <= value < high]

@@ -10,16 +10,19 @@ This equals two Gaussian releases with fractions s and 1 - s of mu^2: noise sqrt
 sqrt(T2 / (1 - s)) / mu on a two-way count. The two-way tables are released second, because the one-way tables determine
 their groups, by post-processing. `gpate.boundary.NoisyBlocks` counts, bounds sensitivity and adds noise.
 
-Cells come from the schema alone: one per category; one per integer where there are few; else equal steps between the
-declared bounds on the declared scale; or from a release of their own (`gpate.features.number_bins`). Missing values have
-their own cell, the last.
+Records come with one number for each column, in its own units (`gpate.schema.codec.TableCodec.encode_values`). Cells come from the
+schema alone: one per category; one per whole number where there are few; else equal steps between the declared bounds on the
+declared scale; or from a release of their own (`gpate.features.number_bins`). Missing values have their own cell, the last.
+
+**Times** are several parts: where they lie, as a number; the day of the week, if the bounds are four weeks apart or more; the hour,
+if the unit is a second.
 
     >>> from gpate.schema import Schema
     >>> columns = {"age": {"type": "integer", "bounds": [0, 2], "missing": True}, "pay": {"type": "numeric", "bounds": [0, 1]}}
     >>> cells = TableCells(Schema.from_dict({"kind": "table", "columns": columns}), resolution=4)
     >>> cells.sizes
     (4, 4)
-    >>> cells.codes(torch.tensor([[0.5, 0.0, 0.6], [0.0, 1.0, 1.0]]))
+    >>> cells.codes(torch.tensor([[1.0, 0.6], [math.nan, 1.0]], dtype=torch.float64))
     tensor([[1, 2],
             [3, 3]])
 """
@@ -27,7 +30,7 @@ their own cell, the last.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -37,53 +40,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count
+from gpate.features.number_bins import even_edges
 from gpate.schema import TableSchema
-from gpate.schema.codec import Block, TableCodec
-from gpate.schema.columns import SCALES, Bounded, Column, Integer, Numeric
+from gpate.schema.columns import Bounded, Categorical, Column, Datetime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+DAY = 86_400
+HOUR = 3_600
+
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCells:
-    """The cells of one column.
+    """The cells of one column, or of one part of it.
 
     Attributes:
         name: the column's.
-        kind: of its block in an encoded row: `number`, `flag` or `onehot`.
-        start: its first slot.
+        kind: `number`, `category`, or of a time also `weekday` (0 is Monday) and `hour`.
+        place: of the column among a record's numbers.
         cells: how many, the missing one included.
         missing: whether the last cell stands for a missing value.
-        edges: of a number's cells, increasing; empty for others. The schema's range from 0 to 1; values beyond the
-            outermost edges fall into the outermost cells.
+        edges: of a number's cells, increasing, in its own units; empty for others. Values beyond the outermost edges fall into the
+            outermost cells.
     """
 
     name: str
     kind: str
-    start: int
+    place: int
     cells: int
     missing: bool
     edges: tuple[float, ...] = ()
 
-    @property
-    def slots(self) -> int:
-        """Number of slots of the column in an encoded row."""
-        return self.cells if self.kind == "onehot" else 1 + self.missing
-
-    def codes(self, features: Tensor) -> Tensor:
-        """Encoded rows -> cells, int64 [records]."""
-        if self.kind == "onehot":
-            return features[:, self.start : self.start + self.cells].argmax(1)
-        value = features[:, self.start]
-        if self.kind == "flag":
-            code = (value >= 0.5).long()
-        else:
-            inner = torch.tensor(self.edges[1:-1], dtype=torch.float64, device=features.device)
-            code = torch.bucketize(value.double(), inner, right=True)
+    def codes(self, values: Tensor) -> Tensor:
+        """Records [n, columns] -> cells, int64 [n]."""
+        value = values[:, self.place]
         if self.missing:
-            code = torch.where(features[:, self.start + 1] >= 0.5, self.cells - 1, code)
-        return code
+            absent = torch.isnan(value)
+            value = torch.where(absent, 0.0, value)
+        if self.kind == "number":
+            inner = torch.tensor(self.edges[1:-1], dtype=torch.float64, device=values.device)
+            code = torch.bucketize(value.contiguous(), inner, right=True)
+        elif self.kind == "weekday":
+            code = (value.div(DAY).floor().long() + 3) % 7  # the first of January 1970 was a Thursday
+        elif self.kind == "hour":
+            code = value.div(HOUR).floor().long() % 24
+        else:
+            code = value.long()
+        return torch.where(absent, self.cells - 1, code) if self.missing else code
 
 
 class TableCells:
@@ -91,21 +95,21 @@ class TableCells:
 
     Args:
         schema: of the table; its label, if it has one, is not among the columns.
-        resolution: maximal number of cells of a number. An integer column with at most twice as many values has one each.
+        resolution: maximal number of cells of a number. A column with at most twice as many values has one each.
 
     Attributes:
-        columns: in the order of the encoded row.
+        columns: of the table, in its order, and the parts of times after each.
         sizes: number of cells of each.
-        width: of an encoded row.
+        width: numbers of a record.
     """
 
     def __init__(self, schema: TableSchema, *, resolution: int = 64) -> None:
         require_count("resolution", resolution, 2)
-        codec = TableCodec(schema)
-        first = {block.name: block for block in reversed(codec.blocks)}
-        self.columns = tuple(_cells(column, first[column.name], resolution) for column in schema.features)
+        self.columns = tuple(
+            part for place, column in enumerate(schema.features) for part in _parts(column, place, resolution)
+        )
         self.sizes = tuple(column.cells for column in self.columns)
-        self.width = codec.width
+        self.width = len(schema.features)
 
     def with_edges(self, edges: Mapping[int, tuple[float, ...]]) -> TableCells:
         """A copy with other cells of some numeric columns, by their index in `columns`."""
@@ -117,47 +121,34 @@ class TableCells:
         other.sizes = tuple(column.cells for column in other.columns)
         return other
 
-    def codes(self, features: Tensor) -> Tensor:
-        """Encoded rows [records, width] -> cells, int64 [records, columns]."""
-        if features.ndim != 2 or features.shape[1] != self.width:
-            raise InvalidValue("shape of features", tuple(features.shape[1:]), f"[records, {self.width}]")
+    def codes(self, values: Tensor) -> Tensor:
+        """Records [n, columns] -> cells, int64 [n, columns and parts]."""
+        if values.ndim != 2 or values.shape[1] != self.width:
+            raise InvalidValue("shape of records", tuple(values.shape[1:]), f"[records, {self.width}]")
         if not self.columns:
-            return torch.zeros(len(features), 0, dtype=torch.int64)
-        return torch.stack([column.codes(features) for column in self.columns], dim=1)
-
-    def ends(self) -> tuple[Floats, Floats]:
-        """Lower and upper end of every cell of a number, column after column; 0 and 1 for others."""
-        low, high = [], []
-        for column in self.columns:
-            extra = column.cells - max(0, len(column.edges) - 1)
-            low += [*column.edges[:-1], *[0.0] * extra]
-            high += [*column.edges[1:], *[1.0] * extra]
-        return np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+            return torch.zeros(len(values), 0, dtype=torch.int64)
+        return torch.stack([column.codes(values) for column in self.columns], dim=1)
 
 
-def _cells(column: Column, block: Block, resolution: int) -> ColumnCells:
-    edges: tuple[float, ...] = ()
-    if block.kind == "onehot":
-        cells = block.size
-    elif block.kind == "flag":
-        cells = 2 + column.missing
+def _parts(column: Column, place: int, resolution: int) -> Iterator[ColumnCells]:
+    missing = column.missing
+
+    def part(kind: str, cells: int, edges: tuple[float, ...] = ()) -> ColumnCells:
+        return ColumnCells(
+            name=column.name, kind=kind, place=place, cells=cells + missing, missing=missing, edges=edges
+        )
+
+    if isinstance(column, Bounded):
+        edges = even_edges(column, resolution)
+        yield part("number", len(edges) - 1, edges)
     else:
-        assert isinstance(column, Bounded)
-        edges = _edges(column, resolution)
-        cells = len(edges) - 1 + column.missing
-    kind = str(block.kind)
-    return ColumnCells(name=column.name, kind=kind, start=block.start, cells=cells, missing=column.missing, edges=edges)
-
-
-def _edges(column: Bounded, resolution: int) -> tuple[float, ...]:
-    """Of a number's cells in [0, 1]: halfway between whole numbers where there are few, else equal steps."""
-    lower, upper = column.span
-    if isinstance(column, Integer) and upper - lower < 2 * resolution:
-        spread = SCALES[column.scale][0] if isinstance(column, Numeric) else SCALES["linear"][0]
-        whole = spread(np.arange(lower, upper + 1, dtype=np.float64))
-        unit = (whole - whole[0]) / (whole[-1] - whole[0])
-        return (0.0, *((unit[1:] + unit[:-1]) / 2).tolist(), 1.0)
-    return tuple(np.linspace(0.0, 1.0, resolution + 1).tolist())
+        yield part("category", len(column.categories) if isinstance(column, Categorical) else 2)
+    if isinstance(column, Datetime):
+        first, last = column.span
+        if last - first >= 28 * DAY:
+            yield part("weekday", 7)
+        if column.unit == "second":
+            yield part("hour", 24)
 
 
 # --- from released one-way tables: post-processing ------------------------------------------------------------------
@@ -223,6 +214,18 @@ def grouped(mass: Floats, *, most: int, ordered: bool, missing: bool) -> Ints:
         return np.arange(len(mass))
     group = _runs(mass[:values], most) if ordered else _largest(mass[:values], most)
     return np.concatenate([group, [group.max() + 1]]) if missing else group
+
+
+def with_mass(group: Ints, mass: Floats) -> Ints:
+    """Groups without those that hold nothing: their cells join the group before, or the first that holds something.
+
+    >>> with_mass(np.array([0, 1, 1, 2, 3]), np.array([0.0, 4.0, 0.0, 0.0, 2.0])).tolist()
+    [0, 0, 0, 0, 1]
+    """
+    holds = np.bincount(group, weights=mass) > 0
+    if not holds.any():
+        return np.zeros_like(group)
+    return np.maximum(np.cumsum(holds) - 1, 0)[group]
 
 
 def _largest(mass: Floats, most: int) -> Ints:

@@ -2,10 +2,15 @@ r"""The generator for tables: per class a mixture of products of categorical dis
 
 Component k of class c draws the columns independently, group g of a column with probability P[k, g], and has weight pi[k];
 `gpate.generators.mixture_fit` fits them. Groups are coarse: within a group a record's cell is drawn from the class's
-one-way table, and its position in the cell uniformly. `Mixture.draw` returns encoded rows for
-`gpate.schema.codec.TableCodec.decode`.
+one-way table. Within a cell of a number the density is a line, 1 + tilt (2 x - 1) for x from 0 to 1, so that values follow the
+neighbouring cells. A time is drawn in a cell, and then moved to the day of the week and the hour that were drawn for it.
 
-    >>> spec = MixtureSpec(width=1, columns=(ColumnSpec(kind="flag", start=0, cells=2),), components=(1,), groups=((2,),))
+`Mixture.draw` returns one number for each column of the table in its own units, for
+`gpate.schema.codec.TableCodec.decode_values`. Generators of gpate 0.1 are not `by_value`: they return rows for
+`TableCodec.decode`, with values evenly distributed in each cell.
+
+    >>> column = ColumnSpec(kind="category", start=0, cells=2)
+    >>> spec = MixtureSpec(width=1, columns=(column,), components=(1,), groups=((2,),), by_value=True)
     >>> coin = Mixture(spec)
     >>> coin.load_state_dict({**coin.state_dict(), "0.tables": torch.tensor([[0.0, 1.0]])})
     <All keys matched successfully>
@@ -15,6 +20,7 @@ one-way table, and its position in the cell uniformly. `Mixture.draw` returns en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -25,30 +31,39 @@ from torch import Tensor, nn
 
 from gpate.errors import InvalidValue, require_count
 
-KINDS = ("number", "flag", "onehot")
+KINDS = ("number", "category", "weekday", "hour")
+ROW_KINDS = ("number", "flag", "onehot")
+"""Of generators that are not `by_value`."""
+
+_DAY, _HOUR = 86_400, 3_600
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSpec:
-    """Position of a column in an encoded row.
+    """A column, or a part of a time, and its place in a record.
 
     Attributes:
-        kind: `number`, `flag` or `onehot`, as in `gpate.schema.codec.Block`.
-        start: its first slot.
+        kind: `number` or `category`, and of a time `weekday` and `hour` after its `number`; in generators that are not `by_value`
+            `number`, `flag` or `onehot`, as in `gpate.schema.codec.Block`.
+        start: its place, or its first slot.
         cells: number of cells, the missing one included.
         missing: whether the last cell is for missing values.
+        step: of which all values of a number are multiples; 0 if there is none.
     """
 
     kind: str
     start: int
     cells: int
     missing: bool = False
+    step: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if self.kind not in (*KINDS, *ROW_KINDS):
             raise InvalidValue("kind", self.kind, f"one of {', '.join(KINDS)}")
         require_count("start", self.start)
         require_count("cells", self.cells, 1)
+        if not isinstance(self.step, int | float) or not 0 <= self.step <= _DAY:
+            raise InvalidValue("step", self.step, f"from 0 to {_DAY}")
 
 
 MOST_CLASSES = 2_000
@@ -60,16 +75,18 @@ class MixtureSpec:
     """Specification of a mixture: public numbers only.
 
     Attributes:
-        width: of an encoded row.
-        columns: in the row's order.
+        width: numbers of a record.
+        columns: in the record's order.
         components: number for each class.
         groups: for each class, the number of groups of each column.
+        by_value: whether a record has one number for each column of the table, in its own units.
     """
 
     width: int
     columns: tuple[ColumnSpec, ...]
     components: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
+    by_value: bool = False
 
     def __post_init__(self) -> None:
         columns = tuple(c if isinstance(c, ColumnSpec) else ColumnSpec(**c) for c in self.columns)
@@ -77,6 +94,11 @@ class MixtureSpec:
         object.__setattr__(self, "components", tuple(self.components))
         object.__setattr__(self, "groups", tuple(tuple(sizes) for sizes in self.groups))
         require_count("width", self.width)
+        kinds = KINDS if self.by_value else ROW_KINDS
+        if wrong := sorted({column.kind for column in columns} - set(kinds)):
+            raise InvalidValue("kind", wrong[0], f"one of {', '.join(kinds)}")
+        if self.by_value and any(column.start >= self.width for column in columns):
+            raise InvalidValue("width", self.width, "more than the place of each column")
         if len(self.components) > MOST_CLASSES:
             raise InvalidValue("classes", len(self.components), f"at most {MOST_CLASSES:,}")
         for number in self.components:
@@ -122,52 +144,68 @@ class _Class(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Draws encoded rows for given labels.
+    """Draws records for given labels.
 
     Its `state_dict` contains, for each class c, `c.weights`, `c.tables`, `c.group_of` and `c.inside`, and for all classes
-    `low` and `high`, the ends of each cell of a number.
+    `low` and `high`, the least and the largest value of each cell of a number, and `tilt`.
     """
 
     low: Tensor
     high: Tensor
+    tilt: Tensor
 
     def __init__(self, spec: MixtureSpec) -> None:
         super().__init__()
         self.spec = spec
         for i, (components, groups) in enumerate(zip(spec.components, spec.groups, strict=True)):
             self.add_module(str(i), _Class(components, groups, spec.columns))
-        self.register_buffer("low", torch.zeros(spec.cells))
-        self.register_buffer("high", torch.ones(spec.cells))
+        kind = torch.float64 if spec.by_value else torch.float32
+        self.register_buffer("low", torch.zeros(spec.cells, dtype=kind))
+        self.register_buffer("high", torch.ones(spec.cells, dtype=kind))
+        if spec.by_value:
+            self.register_buffer("tilt", torch.zeros(spec.cells, dtype=kind))
 
     @torch.no_grad()
     def draw(self, labels: Tensor, stream: torch.Generator, *, chunk: int = 65_536) -> Tensor:
-        """Labels [m] -> encoded rows, float32 [m, width]. Memory beyond the rows does not grow with m."""
+        """Labels [m] -> records [m, width], NaN for missing values. Memory beyond the records does not grow with m."""
         wrong = labels.ndim != 1 or labels.dtype.is_floating_point
         if wrong or bool(((labels < 0) | (labels >= self.spec.classes)).any()):
             raise InvalidValue("labels", "something else", f"whole numbers from 0 to {self.spec.classes - 1}")
-        rows = torch.zeros(len(labels), self.spec.width)
+        rows = torch.zeros(len(labels), self.spec.width, dtype=self.low.dtype)
         for c in range(self.spec.classes):
             for index in (labels == c).nonzero().flatten().split(chunk):
                 rows[index] = self._class_rows(getattr(self, str(c)), len(index), stream)
         return rows
 
     def _class_rows(self, model: _Class, count: int, stream: torch.Generator) -> Tensor:
-        rows = torch.zeros(count, self.spec.width)
+        rows = torch.zeros(count, self.spec.width, dtype=self.low.dtype)
         component = _choices(model.weights.expand(1, -1), torch.zeros(count, dtype=torch.int64), stream)
+        span = (rows[:, :0], rows[:, :0])
         cell_ends = accumulate((c.cells for c in self.spec.columns), initial=0)
         group_ends = accumulate(model.sizes, initial=0)
         for column, size, at, first in zip(self.spec.columns, model.sizes, group_ends, cell_ends, strict=False):
             own = slice(first, first + column.cells)
             group = _choices(model.tables[:, at : at + size], component, stream)
             cell = _cell_in(group, model.group_of[own], model.inside[own], stream)
-            self._place(rows, column, cell, self.low[own], self.high[own], stream)
+            if not self.spec.by_value:
+                self._place(rows, column, cell, own, stream)
+                continue
+            values = rows[:, column.start]
+            if column.kind == "number":
+                span = self.low[own][cell], self.high[own][cell]
+                at = tilted(torch.rand(count, generator=stream, dtype=torch.float64), self.tilt[own][cell])
+                values = between(*span, at, column.step)
+            elif column.kind == "category":
+                values = cell.double()
+            else:  # of the time that was drawn before
+                values = moved(values, cell, *span, part=column.kind)
+            absent = (cell == column.cells - 1) & column.missing & (column.kind in ("number", "category"))
+            rows[:, column.start] = torch.where(absent, torch.nan, values)
         return rows
 
-    @staticmethod
-    def _place(
-        rows: Tensor, column: ColumnSpec, cell: Tensor, low: Tensor, high: Tensor, stream: torch.Generator
-    ) -> None:
+    def _place(self, rows: Tensor, column: ColumnSpec, cell: Tensor, own: slice, stream: torch.Generator) -> None:
         """Writes the slots of one column."""
+        low, high = self.low[own], self.high[own]
         if column.kind == "onehot":
             rows[torch.arange(len(cell)), column.start + cell] = 1.0
             return
@@ -180,6 +218,35 @@ class Mixture(nn.Module):
         else:
             at = torch.rand(len(cell), generator=stream)
             rows[:, column.start] = (low[cell] + at * (high[cell] - low[cell])) * present
+
+
+def tilted(u: Tensor, tilt: Tensor) -> Tensor:
+    """Draws from the density 1 + tilt (2 x - 1) on [0, 1], from uniform ones: the inverse of (1 - tilt) x + tilt x^2."""
+    flat = 1.0 - tilt
+    return (2 * u / (flat + (flat**2 + 4 * tilt * u).sqrt()).clamp_min(1e-12)).clamp(0.0, 1.0)
+
+
+def between(low: Tensor, high: Tensor, at: Tensor, step: float) -> Tensor:
+    """Values from low to high, at positions in [0, 1]; multiples of a step have equal parts each."""
+    if not step:
+        return low + at * (high - low)
+    number = ((high - low) / step).round() + 1
+    found = low + torch.minimum((at * number).floor(), number - 1) * step
+    return found if step >= 1 else found.round(decimals=round(-math.log10(step)))
+
+
+def moved(times: Tensor, to: Tensor, low: Tensor, high: Tensor, *, part: str) -> Tensor:
+    """Times, in seconds since 1970, moved to a day of the week (0 is Monday) or to an hour; not beyond low and high, and not where
+    there is no such day or hour.
+    """
+    day = times.div(_DAY).floor()
+    if part == "hour":
+        found = day * _DAY + to * _HOUR + times % _HOUR
+    else:
+        found = times + (to - (day + 3) % 7) * _DAY  # in the same week
+        found = torch.where(found > high, found - 7 * _DAY, torch.where(found < low, found + 7 * _DAY, found))
+    known = to < (24 if part == "hour" else 7)
+    return torch.where(known & (found >= low) & (found <= high), found, times)
 
 
 def _choices(tables: Tensor, which: Tensor, stream: torch.Generator) -> Tensor:

@@ -68,6 +68,7 @@ class Plan:
         accountant: decides when the budget is spent.
         outside_fraction: of the budget's mu^2, for reporting how many values and records were repaired or left out; 0 for none.
         noiseless: whether epsilon is infinite.
+        by_value: whether records are encoded with a table's columns in their own units, instead of as rows for a network.
     """
 
     spec: GeneratorSpec
@@ -76,6 +77,7 @@ class Plan:
     accountant: str = "auto"
     outside_fraction: float = 0.001
     noiseless: bool = False
+    by_value: bool = False
 
     def __post_init__(self) -> None:
         if not self.chunk:

@@ -40,8 +40,17 @@ class EncodedRecords(NamedTuple):
         raise SensitiveAccess("EncodedRecords cannot be pickled. Fix: encode them again from their source.")
 
 
-def encode(records: RawRecords, schema: TableSchema | ImageSchema, units: Tensor | None = None) -> EncodedRecords:
-    """Encodes raw records, each by itself, and leaves out those that the schema's rules leave out; `units` as they are numbered."""
+def encode(
+    records: RawRecords, schema: TableSchema | ImageSchema, units: Tensor | None = None, *, by_value: bool = False
+) -> EncodedRecords:
+    """Encodes raw records, each by itself, and leaves out those that the schema's rules leave out.
+
+    Args:
+        records: raw.
+        schema: public.
+        units: as they are numbered.
+        by_value: a table's columns in their own units (`TableCodec.encode_values`), instead of rows for a network.
+    """
     faults = records.faults
     broken = torch.zeros(len(records.records), dtype=torch.bool) if faults is None else torch.from_numpy(faults[:, -1])
     if isinstance(schema, ImageSchema):
@@ -49,7 +58,9 @@ def encode(records: RawRecords, schema: TableSchema | ImageSchema, units: Tensor
         found = None if records.labels is None else torch.from_numpy(records.labels)
         dropped, repaired = broken, broken.new_zeros(len(broken), 0)
     else:
-        encoded = TableCodec(schema).encode(records.records, unreadable=None if faults is None else faults[:, :-1])
+        codec = TableCodec(schema)
+        read = codec.encode_values if by_value else codec.encode
+        encoded = read(records.records, unreadable=None if faults is None else faults[:, :-1])
         features, found = encoded.features, encoded.labels
         dropped, repaired = encoded.dropped | broken, encoded.repaired & ~broken[:, None]
     labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found

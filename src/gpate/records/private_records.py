@@ -84,6 +84,7 @@ class PrivateRecords:
         chunk: records of a chunk; shards are cut at multiples of it.
         ranks: all that have a shard.
         sites: whether each rank's source holds records of its own, instead of all records.
+        by_value: whether a table's columns are encoded in their own units (`gpate.schema.codec.TableCodec.encode_values`).
     """
 
     def __init__(
@@ -95,15 +96,18 @@ class PrivateRecords:
         chunk: int = 1000,
         ranks: Ranks = ALONE,
         sites: bool = False,
+        by_value: bool = False,
     ) -> None:
-        self.schema, self.ranks, self.sites, self.chunk = schema, ranks, sites, chunk
+        self.schema, self.ranks, self.sites, self.chunk, self.by_value = schema, ranks, sites, chunk, by_value
         self._source, self._key = source, key
         self._readers = ALONE if sites else ranks
-        self._dims = (
-            math.prod(ImageCodec(schema).shape) if isinstance(schema, ImageSchema) else TableCodec(schema).width
-        )
+        if isinstance(schema, ImageSchema):
+            self._dims = math.prod(ImageCodec(schema).shape)
+        else:
+            self._dims = len(schema.features) if by_value else TableCodec(schema).width
+        self._bytes = (8 if by_value else 4) * self._dims
         self._classes = max(1, len(schema.classes))
-        self._batch = chunk * max(1, _BATCH // (4 * self._dims * chunk))
+        self._batch = chunk * max(1, _BATCH // max(1, self._bytes * chunk))
         _require_whole_units(chunk, schema.records_per_unit)
         self._whole: EncodedRecords | None = None
         self._shard: EncodedRecords | None = None
@@ -213,13 +217,13 @@ class PrivateRecords:
             for raw, units in self._batches():
                 added = _hash_sums(raw, self._key)
                 first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                encoded = encode(raw, self.schema, units)
+                encoded = self._encode(raw, units)
                 counts.classes.add_(_counted(encoded.labels, self._classes))
                 assert encoded.repairs is not None
                 counts.repairs.add_(encoded.repairs)
                 if kept is not None:
                     kept.append(encoded)
-            self._shard = None if kept is None else _joined(kept, self._dims)
+            self._shard = None if kept is None else _joined(kept, self._dims, by_value=self.by_value)
         self._counts = counts
         parts = self.ranks.gather([first, second])
         total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
@@ -238,14 +242,17 @@ class PrivateRecords:
 
     @property
     def _fits_in_memory(self) -> bool:
-        return 4 * self._dims * self._source.at_most <= HOLD * self._readers.size
+        return self._bytes * self._source.at_most <= HOLD * self._readers.size
+
+    def _encode(self, raw: RawRecords, units: Tensor | None = None) -> EncodedRecords:
+        return encode(raw, self.schema, units, by_value=self.by_value)
 
     @property
     def _all(self) -> EncodedRecords:
         if self._whole is None:
             assert self._in_memory
             raw, units = self._counted_raw
-            self._whole = encode(raw, self.schema, units)
+            self._whole = self._encode(raw, units)
         return self._whole
 
     @cached_property
@@ -277,7 +284,7 @@ class PrivateRecords:
                 yield raw, None
             return
         readers = self._readers
-        parts = readers.size * max(1, math.ceil(4 * self._dims * self._source.at_most / (HOLD * readers.size)))
+        parts = readers.size * max(1, math.ceil(self._bytes * self._source.at_most / (HOLD * readers.size)))
         for part in range(readers.rank, parts, readers.size):
             found = []
             for raw in self._source.batches(size=self._batch):
@@ -297,7 +304,7 @@ class PrivateRecords:
                 "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
             )
         for raw, units in self._batches():
-            encoded = encode(raw, self.schema, units)
+            encoded = self._encode(raw, units)
             yield from _split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
@@ -317,7 +324,7 @@ class PrivateRecords:
             if mine.any():
                 found.append(raw.part(mine))
         raw, _ = self._counting(RawRecords.join(found) if found else no_records(self.schema))
-        encoded = encode(raw, self.schema)
+        encoded = self._encode(raw)
         if self.sites:  # each site divides its own records among its own teachers
             return TeacherRecords(
                 features=encoded.features,
@@ -420,6 +427,7 @@ def open_records(
     ranks: Ranks = ALONE,
     sites: bool = False,
     units: Any = None,
+    by_value: bool = False,
 ) -> PrivateRecords:
     """The private records of a run.
 
@@ -433,15 +441,20 @@ def open_records(
         ranks: all of them.
         sites: as of `PrivateRecords`.
         units: ids of the privacy units of an array of images.
+        by_value: as of `PrivateRecords`.
     """
+
+    def opened(source: Source) -> PrivateRecords:
+        return PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites, by_value=by_value)
+
     if isinstance(data, HeldRecords):
-        return PrivateRecords(InMemory(data._raw), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+        return opened(InMemory(data._raw))
     source = open_source(data, labels, schema=schema, units=units)
-    records = PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+    records = opened(source)
     by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
     if isinstance(source, InMemory) or by_batches:
         return records
-    return PrivateRecords(InMemory(read_whole(source)), schema, key=key, chunk=chunk, ranks=ranks, sites=sites)
+    return opened(InMemory(read_whole(source)))
 
 
 def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
@@ -496,9 +509,10 @@ def _kept(hashes: NDArray[np.uint64], encoded: EncodedRecords) -> NDArray[np.uin
     return hashes if encoded.kept is None else hashes[encoded.kept]
 
 
-def _joined(parts: list[EncodedRecords], dims: int) -> EncodedRecords:
+def _joined(parts: list[EncodedRecords], dims: int, *, by_value: bool) -> EncodedRecords:
     if not parts:
-        return EncodedRecords(torch.zeros(0, dims), torch.zeros(0, dtype=torch.int64))
+        nothing = torch.zeros(0, dims, dtype=torch.float64 if by_value else torch.float32)
+        return EncodedRecords(nothing, torch.zeros(0, dtype=torch.int64))
     units: list[Tensor] = []
     first = 0
     for part in parts:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
+from gpate.features.table_cells import TableCells
 from gpate.generators import MixtureSpec, Spec, build_generator, spec_from_json, spec_to_json
 from gpate.release import release_files as files
 from gpate.safe_parsing import attempt
@@ -111,6 +112,14 @@ def _layout_problems(spec: Spec, schema: TableSchema | ImageSchema) -> list[str]
         }
     else:
         codec = TableCodec(schema)
+        if isinstance(spec, MixtureSpec) and spec.by_value:
+            parts = [(c.kind, c.start, c.missing, None if c.kind == "number" else c.cells) for c in spec.columns]
+            cells = TableCells(schema)
+            wanted_parts = [
+                (c.kind, c.place, c.missing, None if c.kind == "number" else c.cells) for c in cells.columns
+            ]
+            same = spec.width == cells.width and parts == wanted_parts
+            return [] if same else ["the mixture's columns are not the schema's"]
         if isinstance(spec, MixtureSpec):
             found = [(c.kind, c.start, c.cells if c.kind == "onehot" else None) for c in spec.columns]
             wanted = [
@@ -167,8 +176,10 @@ def mixture_problems(spec: MixtureSpec, weights: Mapping[str, Tensor]) -> list[s
         if any(sorted(set(groups.tolist())) != list(range(size)) for groups, size in zip(own, sizes, strict=True)):
             problems.append(f"{c}.group_of does not put every cell into a group")
     low, high = weights["low"], weights["high"]
-    if not bool(((low >= 0) & (low <= high) & (high <= 1)).all()):
+    if not bool((low <= high).all()) or not (spec.by_value or bool(((low >= 0) & (high <= 1)).all())):
         problems.append("low and high are not the ends of cells")
+    if spec.by_value and not bool((weights["tilt"].abs() <= 1).all()):
+        problems.append("tilt is not between -1 and 1")
     return problems
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gpate.errors import ConditionTooRare, InvalidValue, ReleaseCorrupt, require_count
-from gpate.generators import GeneratorSpec, Spec, draw
+from gpate.generators import GeneratorSpec, MixtureSpec, Spec, draw
 from gpate.release import release_files as files
 from gpate.release.certificate import Certificate
 from gpate.release.conditions import Conditions, conditions_of
@@ -177,6 +177,8 @@ class Release:
         features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
         if self._table is not None:
             given = labels if self.schema.classes else None
+            if isinstance(self.spec, MixtureSpec) and self.spec.by_value:
+                return self._table.decode_values(features, given)
             return self._table.decode(features, given, generator=streams.torch("sample-values", number))
         assert self._images is not None
         images = self._images.decode(features.view(-1, *self._images.shape))

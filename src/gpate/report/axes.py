@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpate.report.formatting import name, number
 from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
-from gpate.schema.column_values import Read, values_of
+from gpate.schema.column_values import Read, in_own_units, values_of
 
 BINS, NAMES = 24, 8
 """Most bins of a histogram, most names of a list; further names are counted together."""
@@ -103,7 +103,7 @@ def _ordered(column: Bounded, present: Floats) -> Axis:
 
 def _shown(column: Bounded, place: float) -> str:
     """A place on the unit scale as people write it."""
-    value: Any = values_of(column, np.array([place]), np.array([False]))[0]
+    value: Any = values_of(column, in_own_units(column, np.array([place])), np.array([False]))[0]
     if isinstance(column, Datetime):
         return str(np.datetime_as_string(value, unit="D" if column.unit == "day" else "m")).replace("T", " ")
     assert isinstance(column, Numeric)

@@ -17,7 +17,7 @@ from gpate.report import svg
 from gpate.report.axes import Axis, Floats, associations, axis_for
 from gpate.report.formatting import name, number, percent
 from gpate.schema import Categorical, Numeric, TableSchema
-from gpate.schema.column_values import Read, in_own_units, read
+from gpate.schema.column_values import Read, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +136,7 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
 
 
 def _present(column: Numeric, values: Read) -> Floats:
-    return in_own_units(column, values)[~values.missing]
+    return values.values[~values.missing]
 
 
 def _shifted(schema: TableSchema, made: list[Read], held: list[Read]) -> list[str]:

@@ -12,6 +12,8 @@ A table's record becomes one row of float32 numbers between 0 and 1, column by c
 A categorical or boolean target is not included: it is the record's label. `decode` accepts the soft values of a
 generator. The dtypes it returns depend on the schema alone, so tables may be decoded in chunks.
 
+For methods that count instead of training networks, `encode_values` gives one float64 number for each column, in its own units.
+
     >>> import pandas as pd
     >>> from gpate.schema import Schema
     >>> columns = {"age": {"type": "integer", "bounds": [0, 100]}, "sex": {"type": "categorical", "categories": ["f", "m"]}}
@@ -23,7 +25,7 @@ generator. The dtypes it returns depend on the schema alone, so tables may be de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import InvalidValue, SchemaError
-from gpate.schema.column_values import read, values_of
+from gpate.schema.column_values import Read, in_own_units, read, values_of
 from gpate.schema.columns import Boolean, Categorical, Column
 from gpate.schema.declaration import ImageSchema, TableSchema
 
@@ -110,27 +112,56 @@ class TableCodec:
         Raises:
             SchemaError: the frame has other columns than the schema.
         """
-        self._check_names(frame)
         features = torch.zeros(len(frame), self.width)
+        blocks = {(block.name, block.kind): block for block in self.blocks}
+
+        def place(column: Column, found: Read) -> None:
+            numbers = torch.from_numpy(found.numbers)
+            if isinstance(column, Categorical):
+                block = blocks[column.name, "onehot"]
+                codes = torch.where(torch.from_numpy(found.missing), len(column.categories), numbers.long())
+                features[:, block.start : block.stop].scatter_(1, codes.unsqueeze(1), 1.0)
+                return
+            features[:, blocks[column.name, _kind(column)].start] = numbers.float()
+            if column.missing:
+                features[:, blocks[column.name, "missing"].start] = torch.from_numpy(found.missing).float()
+
+        return self._encode(frame, unreadable, features, place)
+
+    def encode_values(self, frame: pd.DataFrame, *, unreadable: NDArray[np.bool_] | None = None) -> Encoded:
+        """As `encode`, with one number for each column but a label, in its own units: features are float64 [records, columns].
+
+        Numbers within their bounds as they are, times as seconds since 1970, categories as their place in the list, flags as 0 and 1;
+        NaN where a value is missing.
+        """
+        places = {column.name: i for i, column in enumerate(self.schema.features)}
+        features = torch.zeros(len(frame), len(places), dtype=torch.float64)
+
+        def place(column: Column, found: Read) -> None:
+            features[:, places[column.name]] = torch.from_numpy(found.values)
+
+        return self._encode(frame, unreadable, features, place)
+
+    def _encode(
+        self,
+        frame: pd.DataFrame,
+        unreadable: NDArray[np.bool_] | None,
+        features: Tensor,
+        place: Callable[[Column, Read], None],
+    ) -> Encoded:
+        """Reads all columns; `place` puts each but a label into `features`."""
+        self._check_names(frame)
         labels: Tensor | None = None
         repaired = torch.zeros(len(frame), len(self.schema.columns), dtype=torch.bool)
         dropped = torch.zeros(len(frame), dtype=torch.bool)
-        blocks = {(block.name, block.kind): block for block in self.blocks}
         for i, column in enumerate(self.schema.columns):
             found = read(column, frame[column.name], None if unreadable is None else unreadable[:, i])
             repaired[:, i] = torch.from_numpy(found.repaired)
             dropped |= torch.from_numpy(found.dropped)
-            numbers = torch.from_numpy(found.numbers)
             if column is self.schema.label:
-                labels = numbers.long()
-            elif isinstance(column, Categorical):
-                block = blocks[column.name, "onehot"]
-                codes = torch.where(torch.from_numpy(found.missing), len(column.categories), numbers.long())
-                features[:, block.start : block.stop].scatter_(1, codes.unsqueeze(1), 1.0)
+                labels = torch.from_numpy(found.numbers).long()
             else:
-                features[:, blocks[column.name, _kind(column)].start] = numbers.float()
-                if column.missing:
-                    features[:, blocks[column.name, "missing"].start] = torch.from_numpy(found.missing).float()
+                place(column, found)
         return Encoded(features=features, labels=labels, repaired=repaired, dropped=dropped)
 
     def decode(
@@ -168,9 +199,29 @@ class TableCodec:
                 numbers = (_flip(slot, generator) if isinstance(column, Boolean) else slot.double()).numpy()
                 if column.missing:
                     missing = _flip(soft[:, blocks[column.name, "missing"].start], generator).numpy()
-            table[column.name] = values_of(column, numbers, missing)
+            table[column.name] = values_of(column, in_own_units(column, numbers), missing)
         if self.schema.label is None and labels is not None:
             raise InvalidValue("labels", "given", "left out: the schema's target has no classes")
+        return pd.DataFrame(table, copy=False)
+
+    def decode_values(self, features: Tensor, labels: Tensor | None = None) -> pd.DataFrame:
+        """The inverse of `encode_values`: numbers beyond the bounds are clipped, others rounded as their column declares."""
+        import pandas as pd
+
+        values = features.detach().cpu().numpy()
+        if values.ndim != 2 or values.shape[1] != len(self.schema.features):
+            raise InvalidValue("shape of features", tuple(values.shape), f"[records, {len(self.schema.features)}]")
+        own = dict(zip((column.name for column in self.schema.features), values.T, strict=True))
+        table: dict[str, Any] = {}
+        for column in self.schema.columns:
+            if column is self.schema.label:
+                numbers = self._checked_labels(labels, len(values)).numpy()
+                missing = np.zeros(len(values), dtype=bool)
+            else:
+                numbers, missing = own[column.name], np.isnan(own[column.name])
+                if bool(missing.any()) and not column.missing:
+                    raise InvalidValue(f"features of column {column.name!r}", "NaN", "numbers", "Check the generator.")
+            table[column.name] = values_of(column, numbers, missing)
         return pd.DataFrame(table, copy=False)
 
     def _check_names(self, frame: pd.DataFrame) -> None:

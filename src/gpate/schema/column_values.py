@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpate.schema.cell_values import Bools, Floats, numbers, seconds, texts
-from gpate.schema.columns import SCALES, UNITS, Boolean, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.columns import SCALES, UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +26,15 @@ class Read(NamedTuple):
     Attributes:
         numbers: one per record: between 0 and 1 for bounded and boolean columns, else the category's index; 0 where
             the value is missing or dropped.
+        values: the same in the column's own units, within its bounds: numbers as they are, times in seconds since 1970; NaN where the
+            value is missing or dropped.
         missing: where values are missing.
         repaired: where the column could not hold the value: it was replaced by the column's rule, or is to be dropped. Private.
         dropped: where the rule is to leave the record out. Private.
     """
 
     numbers: Floats
+    values: Floats
     missing: Bools
     repaired: Bools
     dropped: Bools
@@ -41,7 +44,7 @@ class Cells(NamedTuple):
     """Values of a column before its rule.
 
     Attributes:
-        numbers: one per record, in the column's domain wherever it can be brought there.
+        numbers: one per record in the column's own units, in its domain wherever it can be brought there.
         missing: where there is no value.
         invalid: where the column cannot hold the value that is there.
         near: where it can hold the number instead, which is the nearest in its domain.
@@ -78,7 +81,9 @@ def read(column: Column, series: pd.Series, unreadable: Bools | None = None) -> 
     else:
         dropped = repaired
     missing = missing & ~dropped
-    return Read(np.where(missing | dropped, 0.0, encoded), missing, repaired, dropped)
+    none = missing | dropped
+    values = np.where(none, np.nan, encoded)
+    return Read(np.where(none, 0.0, _unit(column, encoded)), values, missing, repaired, dropped)
 
 
 @singledispatch
@@ -96,9 +101,8 @@ def _(column: Numeric, series: pd.Series) -> Cells:
         if isinstance(column, Integer):
             outside |= (np.rint(values) != values) & ~np.isnan(values)
             values = np.rint(values)
-    return Cells(
-        _to_unit(values, lower, upper, column.scale), np.isnan(values) & ~unreadable, unreadable | outside, outside
-    )
+    absent = np.isnan(values) & ~unreadable
+    return Cells(np.clip(values, lower, upper), absent, unreadable | outside, outside)
 
 
 @cells_of.register(Datetime)
@@ -107,12 +111,8 @@ def _(column: Datetime, series: pd.Series) -> Cells:
     first, last = column.span
     outside = (times < first) | (times > last)
     unit = UNITS[column.unit]
-    return Cells(
-        _to_unit(np.floor(times / unit) * unit, first, last, "linear"),
-        np.isnan(times) & ~unreadable,
-        unreadable | outside,
-        outside,
-    )
+    whole = np.clip(np.floor(times / unit) * unit, first, last)
+    return Cells(whole, np.isnan(times) & ~unreadable, unreadable | outside, outside)
 
 
 @cells_of.register(Categorical)
@@ -141,27 +141,27 @@ def _(column: Boolean, series: pd.Series) -> Cells:
     return Cells(values, absent, ~np.isin(values, (0.0, 1.0)) & ~absent, np.zeros(len(values), dtype=bool))
 
 
-def _to_unit(values: Floats, lower: float, upper: float, scale: str) -> Floats:
-    spread = SCALES[scale][0]
-    low, high = spread(np.array([lower, upper], dtype=np.float64))
-    return np.asarray((spread(np.clip(values, lower, upper)) - low) / (high - low), dtype=np.float64)
+def _unit(column: Column, values: Floats) -> Floats:
+    """Values in the column's own units -> numbers between 0 and 1 on its scale, of a bounded column; others as they are."""
+    if not isinstance(column, Bounded):
+        return values
+    spread = SCALES[column.scale][0]
+    low, high = spread(np.array(column.span, dtype=np.float64))
+    return np.asarray((spread(values) - low) / (high - low), dtype=np.float64)
 
 
-def _from_unit(numbers: Floats, lower: float, upper: float, scale: str) -> Floats:
-    spread, back = SCALES[scale]
-    low, high = spread(np.array([lower, upper], dtype=np.float64))
-    return np.clip(back(low + np.clip(numbers, 0.0, 1.0) * (high - low)), lower, upper)
-
-
-def in_own_units(column: Numeric, found: Read) -> Floats:
-    """Encoded numbers in the column's own units, within the bounds; NaN where missing."""
-    lower, upper = column.span
-    return np.where(found.missing, np.nan, _from_unit(found.numbers, lower, upper, column.scale))
+def in_own_units(column: Column, numbers: Floats) -> Floats:
+    """The inverse: numbers between 0 and 1 -> values within the bounds, of a bounded column; others as they are."""
+    if not isinstance(column, Bounded):
+        return numbers
+    spread, back = SCALES[column.scale]
+    low, high = spread(np.array(column.span, dtype=np.float64))
+    return np.clip(back(low + np.clip(numbers, 0.0, 1.0) * (high - low)), *column.span)
 
 
 @singledispatch
 def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
-    """Decode numbers to an array of values, of a type that depends on the column alone.
+    """Numbers in a column's own units -> an array of values, of a type that depends on the column alone.
 
     Floats and times are numpy arrays, with NaN and NaT for missing values; integers and booleans are numpy arrays, or
     pandas' nullable ones where values may be missing; categories are as declared.
@@ -171,9 +171,10 @@ def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
 
 @values_of.register(Numeric)
 def _(column: Numeric, numbers: Any, missing: Bools) -> Any:
-    values = _from_unit(numbers, *column.span, column.scale)
+    values = np.array(numbers, dtype=np.float64)
     if column.decimals is not None:
-        values = np.clip(np.round(values, column.decimals), *column.span)
+        values = np.round(values, column.decimals)
+    values = np.clip(values, *column.span)
     values[missing] = np.nan
     return values
 
@@ -182,7 +183,7 @@ def _(column: Numeric, numbers: Any, missing: Bools) -> Any:
 def _(column: Integer, numbers: Any, missing: Bools) -> Any:
     import pandas as pd
 
-    values = np.rint(_from_unit(numbers, *column.span, column.scale)).astype(np.int64)
+    values = np.clip(np.rint(np.where(missing, 0.0, numbers)), *column.span).astype(np.int64)
     return pd.arrays.IntegerArray(values, missing) if column.missing else values
 
 
@@ -197,7 +198,7 @@ def _(column: Boolean, numbers: Any, missing: Bools) -> Any:
 @values_of.register(Datetime)
 def _(column: Datetime, numbers: Any, missing: Bools) -> Any:
     unit = UNITS[column.unit]
-    seconds = np.rint(_from_unit(numbers, *column.span, "linear") / unit) * unit
+    seconds = np.clip(np.rint(np.where(missing, 0.0, numbers) / unit) * unit, *column.span)
     values = (seconds.astype(np.int64) * _MICROSECONDS).astype("datetime64[us]")
     values[missing] = np.datetime64("NaT")
     return values
@@ -209,5 +210,5 @@ def _(column: Categorical, numbers: Any, missing: Bools) -> Any:
 
     whole = isinstance(column.categories[0], int)
     listed = pd.Series(list(column.categories), dtype="Int64" if whole and column.missing else None).array
-    numbers = np.where(missing, -1, numbers)
+    numbers = np.where(missing, -1, numbers).astype(np.int64)
     return listed.take(numbers, allow_fill=bool(column.missing))

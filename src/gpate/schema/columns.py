@@ -161,6 +161,7 @@ class Bounded(Column):
 
     misfit: ClassVar[str] = "lay outside its bounds, or could not be read"
     fix: ClassVar[str] = "widen the bounds, or correct the values,"
+    scale: ClassVar[str] = "linear"
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -189,7 +190,7 @@ class Numeric(Bounded):
 
     type: ClassVar[str] = "numeric"
     bounds: tuple[float, float]
-    scale: str = "linear"
+    scale: str = "linear"  # type: ignore[misc]
     decimals: int | None = None
 
     def __post_init__(self) -> None:

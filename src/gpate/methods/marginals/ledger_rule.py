@@ -14,12 +14,14 @@ from typing import Protocol
 
 from gpate.accounting.expected import Step
 from gpate.errors import InvalidValue
+from gpate.features.number_bins import step_of
 from gpate.generators import MixtureSpec
 from gpate.methods.finished_run import FinishedRun
-from gpate.methods.marginals.private_bins import ROUNDS, round_name
+from gpate.methods.marginals.private_bins import HALVINGS, ROUNDS, round_name
 from gpate.methods.marginals.table_view import divided
 from gpate.schema import TableSchema
-from gpate.schema.columns import Bounded, Integer
+from gpate.schema.codec import TableCodec
+from gpate.schema.columns import Bounded, Column, Integer
 
 RARE_PARTS = {"mean": 0.3, "scale": 0.2, "moments": 0.5}
 """How the two-way fraction is divided where there is a rare class."""
@@ -34,8 +36,8 @@ _MOST_CELLS = 1 << 16
 class Shares(Protocol):
     """Fractions of mu^2 by release (`Marginals.shares`)."""
 
-    def __call__(self, columns: int, *, crude: bool, rounds: int) -> dict[str, float]:
-        """For a table with so many columns."""
+    def __call__(self, columns: int, *, crude: bool, rounds: int, halved: int) -> dict[str, float]:
+        """For a table with so many columns, and bins in rounds, each with a fraction that was halved so many times."""
 
 
 def implied_steps(run: FinishedRun, *, shares: Shares, bins: bool, most_pairs: int) -> list[list[Step]]:
@@ -54,16 +56,19 @@ def implied_steps(run: FinishedRun, *, shares: Shares, bins: bool, most_pairs: i
     asked = ROUNDS if bins and _numbers(spec, schema) else 0
     found = []
     ways = product(
-        (False, True), range(1, asked + 1) if asked else (0,), range(min(layout.by_cells, spec.classes - 1) + 1)
+        (False, True),
+        range(1, asked + 1) if asked else (0,),
+        range(HALVINGS + 1) if asked else (0,),
+        range(min(layout.by_cells, spec.classes - 1) + 1),
     )
-    for crude, rounds, rare in ways:
-        then = shares(layout.columns, crude=crude, rounds=rounds)
+    for crude, rounds, halved, rare in ways:
+        then = shares(layout.columns, crude=crude, rounds=rounds, halved=halved)
         if rare and "two-way tables" in then:
             whole = then.pop("two-way tables")
             then |= {f"two-way tables, rare {part}": whole * value for part, value in RARE_PARTS.items()}
-        fractions = {"class counts": shares(layout.columns, crude=False, rounds=asked)}
+        fractions = {"class counts": shares(layout.columns, crude=False, rounds=asked, halved=0)}
         fractions |= dict.fromkeys(
-            map(round_name, range(1, rounds + 1)), shares(layout.columns, crude=crude, rounds=asked)
+            map(round_name, range(1, rounds + 1)), shares(layout.columns, crude=crude, rounds=asked, halved=halved)
         )
         fractions |= {name: then for name in then if name not in fractions}
         found.append(_steps(run, fractions, layout.dimensions(rare)))
@@ -84,12 +89,22 @@ def _steps(
 
 def _numbers(spec: MixtureSpec, schema: TableSchema) -> bool:
     """Whether there is a number whose cells hold more than one value (`private_bins.to_ask`)."""
-    for cells, column in zip(spec.columns, schema.features, strict=True):
-        if isinstance(column, Bounded):
-            lower, upper = column.span
-            if not (isinstance(column, Integer) and cells.cells - cells.missing == upper - lower + 1):
+    for cells in spec.columns:
+        column = schema.features[cells.start] if spec.by_value else _column_at(schema, cells.start)
+        if cells.kind == "number" and isinstance(column, Bounded):
+            step, (lower, upper) = (
+                step_of(column) if spec.by_value or isinstance(column, Integer) else None,
+                column.span,
+            )
+            if step is None or cells.cells - cells.missing != round((upper - lower) / step) + 1:
                 return True
     return False
+
+
+def _column_at(schema: TableSchema, slot: int) -> Column:
+    """The column of a slot of an encoded row, of generators that are not `by_value`."""
+    name = next(block.name for block in TableCodec(schema).blocks if block.start == slot)
+    return next(column for column in schema.features if column.name == name)
 
 
 class _Layout:

@@ -1,7 +1,7 @@
 """Synthetic tables from low-order tables: a few noisy tables through the gate, and a mixture fitted to them.
 
     counts      one count per class                                              fraction of mu^2: counts_share
-    bins        cells of numbers, if asked for: counts on the schema's cells, finer where crowded        bins_share
+    bins        cells of numbers: up to three rounds of counts, finer where crowded                      bins_share
     one-way     (column, label) on these cells                                        oneway_share or crude_share
     groups      of cells, from the released one-way tables                                                   free
     pairs       where there are too many: how far each is from independence, the farthest chosen  selection_share
@@ -24,7 +24,7 @@ released tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from operator import itemgetter
@@ -45,7 +45,7 @@ from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_del
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.marginals.ledger_rule import RARE_PARTS, implied_steps
 from gpate.methods.marginals.mixture_model import affordable, mixture_of
-from gpate.methods.marginals.private_bins import ROUNDS, crowded_columns, find_bins, round_name, to_ask
+from gpate.methods.marginals.private_bins import ROUNDS, NumberCells, round_name, times_halved, to_ask
 from gpate.methods.marginals.rare_classes import LookAlikes, RareClass
 from gpate.methods.marginals.releases import Noisy, TableReleases, joined
 from gpate.methods.marginals.table_view import Pairs, TableView, divided
@@ -59,7 +59,8 @@ Described = tuple[RareClass | LookAlikes, ...]
 CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
-BINS = ("schema", "quantiles")
+BINS = ("adaptive", "schema", "quantiles")
+"""The last is as gpate 0.1 called the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +72,9 @@ class Marginals:
         oneway_share: of mu^2, for the one-way tables; two-way tables get the rest.
         crude_share: instead, where two-way tables could not tell `CRUDE` groups of a column apart.
         selection_share: of mu^2, for choosing pairs where there are too many.
-        bins: where the cells of numbers come from: `schema`, equal steps between the declared bounds, or `quantiles`, a release of
-            its own that divides crowded cells (`gpate.methods.marginals.private_bins`).
-        bins_share: of mu^2, for that release; most of it comes back if no cell is crowded.
+        bins: where the cells of numbers come from: `adaptive`, releases of their own that find where the values are
+            (`gpate.methods.marginals.private_bins`), or `schema`, equal steps between the declared bounds.
+        bins_share: of mu^2, for these releases at most; less where fewer or smaller ones suffice.
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
         groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
@@ -92,8 +93,8 @@ class Marginals:
     oneway_share: float = 0.24
     crude_share: float = 0.55
     selection_share: float = 0.05
-    bins: str = "schema"
-    bins_share: float = 0.03
+    bins: str = "adaptive"
+    bins_share: float = 0.12
     most_pairs: int = 500
     resolution: int = 64
     groups: int = 16
@@ -113,7 +114,7 @@ class Marginals:
         if self.bins not in BINS:
             raise InvalidValue("bins", self.bins, f"one of {', '.join(BINS)}")
         taken = self.counts_share + max(self.oneway_share, self.crude_share) + self.selection_share
-        taken += self.bins_share if self.bins == "quantiles" else 0.0
+        taken += self.bins_share if self.bins != "schema" else 0.0
         if taken >= 1:
             raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
         if self.outside_share:
@@ -125,11 +126,18 @@ class Marginals:
         require_positive("clear", self.clear)
         require_positive("work", self.work)
 
-    def shares(self, columns: int, *, crude: bool = False, rounds: int = 0) -> dict[str, float]:
-        """Of mu^2, of every release of a table with so many columns and rounds of bins; they sum to 1."""
+    def shares(self, columns: int, *, crude: bool = False, rounds: int = 0, halved: int = 0) -> dict[str, float]:
+        """Of mu^2, of every release; they sum to 1.
+
+        Args:
+            columns: of the table.
+            crude: whether two-way tables could not tell `CRUDE` groups of a column apart.
+            rounds: in which the cells of numbers are found.
+            halved: how many times the fraction of a round is.
+        """
         pairs = columns * (columns - 1) // 2
         wanted = {"class counts": self.counts_share}
-        wanted |= {round_name(1 + i): self.bins_share / ROUNDS for i in range(rounds)}
+        wanted |= {round_name(1 + i): self.bins_share / ROUNDS / 2**halved for i in range(rounds)}
         if columns:
             wanted["one-way tables"] = self.crude_share if crude else self.oneway_share
         if pairs > self.most_pairs:
@@ -139,7 +147,7 @@ class Marginals:
         whole = math.fsum(wanted.values())
         return {name: share / whole for name, share in wanted.items()}
 
-    def clear_groups(self, records: float, mu: float, columns: int, *, crude: bool = False, rounds: int = 0) -> float:
+    def clear_groups(self, records: float, mu: float, columns: int, shares: Mapping[str, float]) -> float:
         """Into how many groups two-way tables of a class could divide a column, so that an average cell is clear of noise.
 
         A count has noise sqrt(tables / share) / mu, and the average cell of g groups records / g^2.
@@ -148,8 +156,13 @@ class Marginals:
         if not pairs:
             return math.inf
         tables = pairs if pairs <= self.most_pairs else 2 * columns
-        noise = math.sqrt(tables / self.shares(columns, crude=crude, rounds=rounds)["two-way tables"]) / mu
+        noise = math.sqrt(tables / shares["two-way tables"]) / mu
         return math.sqrt(records / (self.clear * noise))
+
+    def clear_cells(self, records: float, mu: float, columns: int, shares: Mapping[str, float]) -> int:
+        """Into how many cells the one-way tables of a class should divide a number, so that an average one is clear of noise."""
+        noise = math.sqrt(columns / shares["one-way tables"]) / mu
+        return int(np.clip(records / (self.clear * noise), 12, self.resolution))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `Marginals(**data)` reads it back."""
@@ -191,7 +204,8 @@ class MarginalsMethod(Method):
         if len(schema.classes) > MOST_CLASSES:
             fix = "Fix: a target of fewer categories, or none."
             raise InvalidValue("classes", len(schema.classes), f"at most {MOST_CLASSES:,}", fix)
-        return Plan(spec=spec_for(schema, latent=1), outside_fraction=settings.of(Marginals).outside_share)
+        spec, outside = spec_for(schema, latent=1), settings.of(Marginals).outside_share
+        return Plan(spec=spec, outside_fraction=outside, by_value=True)
 
     def fit(self, run: Run) -> Fitted:
         """Releases the tables, then fits the mixture to them."""
@@ -214,9 +228,7 @@ class MarginalsMethod(Method):
         """One of the lists of releases that answers may lead to."""
         settings = run.settings.of(Marginals)
         return run.problems(
-            *implied_steps(
-                run, shares=settings.shares, bins=settings.bins == "quantiles", most_pairs=settings.most_pairs
-            )
+            *implied_steps(run, shares=settings.shares, bins=settings.bins != "schema", most_pairs=settings.most_pairs)
         )
 
 
@@ -226,33 +238,41 @@ class MarginalsMethod(Method):
 def release_tables(
     run: Run, schema: TableSchema, settings: Marginals
 ) -> tuple[TableView, Pairs, Noisy | None, list[RareClass], list[LookAlikes]]:
-    """Class counts, bins if asked for, one-way tables, two-way tables and what describes rare classes."""
+    """Class counts, bins of numbers, one-way tables, two-way tables and what describes rare classes."""
     classes = max(1, len(schema.classes))
     cells = TableCells(schema, resolution=settings.resolution)
     columns, numbers = len(cells.columns), to_ask(schema, cells)
-    rounds = ROUNDS if numbers and settings.bins == "quantiles" else 0
+    rounds = ROUNDS if numbers and settings.bins != "schema" else 0
     bound = None if schema.unit is None else unit_bound(schema.unit.max_records)
     releases = TableReleases(run.transcript, settings.shares(columns, rounds=rounds), bound=bound)
 
     counts = _ask_counts(releases, run.records, classes)
     mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
-    largest = float(counts.tables.value[0].max())
-    warn_of_delta(run, float(counts.tables.value[0].sum()))
-    crude = settings.clear_groups(max(largest, 1.0), mu, columns, rounds=rounds) < CRUDE
-    releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds)
+    largest, total = float(counts.tables.value[0].max()), float(counts.tables.value[0].sum())
+    warn_of_delta(run, total)
+    crude = settings.clear_groups(max(largest, 1.0), mu, columns, releases.budget.fractions) < CRUDE
+    found = NumberCells(cells, numbers if rounds else {}, resolution=settings.resolution)
     if rounds:
-        cells, rounds = find_bins(releases, run.records, cells, numbers, resolution=settings.resolution)
-        releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds)  # the rest goes to the tables
+        halved = times_halved(settings.bins_share / ROUNDS, columns=len(numbers), records=total, mu=mu)
+        releases.budget.fractions = settings.shares(columns, crude=crude, rounds=rounds, halved=halved)
+        found.find(releases, run.records)
+        rounds = found.rounds
+        shares = settings.shares(columns, crude=crude, rounds=rounds, halved=halved)  # the rest goes to the tables
+    else:
+        shares = settings.shares(columns, crude=crude)
+    releases.budget.fractions = shares
+    if cells.columns:
+        cells = found.finish(settings.clear_cells(max(largest, 1.0), mu, columns, shares))
     coded = run.records.coded(cells.codes)
     oneway = _ask_oneway(releases, coded, classes, cells.sizes) if cells.columns else None
-    view = TableView(cells, counts, oneway, rare_below=settings.rare_below)
-    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, crude=crude, rounds=rounds)
+    view = TableView(cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps)
+    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, shares)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, run.monitor.on_warning)
-    if settings.bins == "schema" and (names := crowded_columns(numbers, cells, view.tables, view.spread)):
+    if settings.bins == "schema" and (names := view.crowded_columns(numbers)):
         run.monitor.on_warning(
             f"Most values of {', '.join(names)} lie in a small part of the declared bounds, and will be spread evenly over it. "
-            "Fix: the setting bins: quantiles, or closer bounds, or scale: arcsinh."
+            "Fix: the setting bins: adaptive."
         )
     pairs = _choose_pairs(releases, coded, view, settings)
     return view, pairs, *_ask_twoway(releases, coded, view, pairs)

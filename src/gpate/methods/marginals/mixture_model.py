@@ -41,8 +41,9 @@ def mixture_of(
     """The mixture of all classes: fitted tables for the common ones and factors for those among them that look like a rare one;
     factors for the rare ones.
     """
-    low, high = view.cells.ends()
-    state = {"low": torch.from_numpy(low).float(), "high": torch.from_numpy(high).float()}
+    low, high = (_on_all_cells(view, [ends[side] for ends in view.ends]) for side in (0, 1))
+    tilts = [view.tilt(j) if column.kind == "number" else np.zeros(0) for j, column in enumerate(view.cells.columns)]
+    state = {"low": low, "high": high, "tilt": _on_all_cells(view, tilts)}
     sizes: dict[int, tuple[int, ...]] = {}
     single = torch.cat([torch.arange(size) for size in view.cells.sizes] or [torch.zeros(0, dtype=torch.int64)])
     for i, label in enumerate(view.common):
@@ -70,15 +71,24 @@ def mixture_of(
     spec = MixtureSpec(
         width=view.cells.width,
         columns=tuple(
-            ColumnSpec(kind=column.kind, start=column.start, cells=column.cells, missing=column.missing)
-            for column in view.cells.columns
+            ColumnSpec(kind=column.kind, start=column.place, cells=column.cells, missing=column.missing, step=step)
+            for column, step in zip(view.cells.columns, view.steps, strict=True)
         ),
         components=tuple(len(state[f"{label}.weights"]) for label in labels),
         groups=tuple(sizes[label] for label in labels),
+        by_value=True,
     )
     student = Mixture(spec)
     student.load_state_dict(state)
     return student
+
+
+def _on_all_cells(view: TableView, numbers: Sequence[np.ndarray]) -> Tensor:
+    """Numbers of some cells of each column, 0 for its others, one column after the other."""
+    parts = [np.zeros(size) for size in view.cells.sizes]
+    for part, own in zip(parts, numbers, strict=True):
+        part[: len(own)] = own
+    return torch.from_numpy(np.concatenate([*parts, np.zeros(0)]))
 
 
 def _by_cells(view: TableView, tables: Tensor, inside: Tensor) -> Tensor:

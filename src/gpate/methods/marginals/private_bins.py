@@ -1,20 +1,22 @@
-"""Cells of numbers from a charged release, for schemas whose bounds are far wider than the data.
+"""Cells of numbers and times from charged releases: where the mass is, which values are spikes, how many decimals there are.
 
 Up to three rounds of noisy counts, each over all numbers at once and without classes. A record is counted once in each
-column, so T columns together move by sqrt(T): one Gaussian event a round (`gpate.boundary.Tables`). After each round the
-crowded cells are divided (`gpate.features.number_bins`); a column without any is done, and takes no part in the next. A column that
-never had one keeps the cells of the schema.
+column, so T columns together move by sqrt(T): one Gaussian event a round (`gpate.boundary.Tables`). After each round cells
+settle, and crowded ones are divided (`gpate.features.number_bins`); a column without any is done, and takes no part in the next. The
+first round also counts, for numbers without declared decimals, how many decimals the values need.
 
-**When it is worth it.** Public facts first: a column of few whole numbers has a cell for each, and is never asked about. Then
-released numbers: if the first round, a third of the share, finds no cell of the schema crowded, there is no second, and the rest
-of the share goes to the tables.
+**When it is worth it.** A column of few whole numbers has a cell for each, and is never asked about: a public fact.
+
+**How much it costs.** Enough for a count to be off by a 400th of the records, by their noisy number, as far as `Marginals.bins_share`
+allows (`times_halved`).
 
 **Which event pays for what.** Records are opened inside `TableReleases.ask` alone, as in `gpate.methods.marginals.method`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -23,17 +25,34 @@ from torch import Tensor
 
 from gpate.boundary import Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
-from gpate.features.number_bins import crowded, refined
+from gpate.features.number_bins import (
+    MOST_DECIMALS,
+    coarser,
+    crowded,
+    decimals_of,
+    divided,
+    first_edges,
+    mass_on,
+    settled,
+    step_found,
+    step_of,
+)
 from gpate.features.table_cells import TableCells
-from gpate.methods.marginals.releases import TableReleases
+from gpate.methods.marginals.releases import Noisy, TableReleases
 from gpate.records import PrivateRecords
 from gpate.schema import TableSchema
-from gpate.schema.columns import Bounded, Integer
+from gpate.schema.columns import Bounded
 
 Floats = NDArray[np.float64]
 
 ROUNDS = 3
-"""Each narrows cells up to `resolution` times: 64^4 equal steps of the bounds are about what float32 tells apart."""
+"""One to find where the mass is, one to divide it, and one more where a cell is still crowded."""
+
+HALVINGS = 4
+"""The fraction of a round is the largest allowed one, or that halved so many times at most."""
+
+_EXACT = 400.0
+"""A round's noise is to be this part of the records, if the budget allows it."""
 
 
 def round_name(number: int) -> str:
@@ -41,80 +60,108 @@ def round_name(number: int) -> str:
     return f"bins round {number}"
 
 
+def times_halved(most: float, *, columns: int, records: float, mu: float) -> int:
+    """How many times the fraction of a round is halved, so that it still suffices.
+
+    Args:
+        most: the largest fraction of mu^2.
+        columns: those that are asked about.
+        records: their noisy number.
+        mu: of the whole budget.
+    """
+    needed = columns * (_EXACT / (max(records, 1.0) * mu)) ** 2
+    return int(np.clip(math.floor(math.log2(most / needed)), 0, HALVINGS))
+
+
 def to_ask(schema: TableSchema, cells: TableCells) -> dict[int, Bounded]:
     """The numbers whose cells may hold more than one value, by their place in `cells.columns`."""
     found = {}
-    for j, column in enumerate(schema.features):
-        if isinstance(column, Bounded):
-            lower, upper = column.span
-            each = isinstance(column, Integer) and len(cells.columns[j].edges) - 1 == upper - lower + 1
-            if not each:
+    for j, cell in enumerate(cells.columns):
+        column = schema.features[cell.place]
+        if cell.kind == "number" and isinstance(column, Bounded):
+            step, (lower, upper) = step_of(column), column.span
+            if step is None or len(cell.edges) - 1 != round((upper - lower) / step) + 1:
                 found[j] = column
     return found
 
 
-def crowded_columns(
-    columns: Mapping[int, Bounded], cells: TableCells, tables: Sequence[Floats], spread: float
-) -> list[str]:
-    """The names of those with a crowded cell, by released one-way tables [classes, cells]: post-processing.
+class NumberCells:
+    """Finds the cells of all numbers.
 
     Args:
-        columns: from `to_ask`.
-        cells: that the tables are on.
-        tables: of all columns, with noise.
-        spread: the noise's standard deviation.
-    """
-    found = []
-    for j, column in columns.items():
-        edges = cells.columns[j].edges
-        counts = tables[j].sum(0)[: len(edges) - 1]
-        if crowded(column, edges, counts, spread * len(tables[j]) ** 0.5).any():
-            found.append(column.name)
-    return found
-
-
-def find_bins(
-    releases: TableReleases,
-    records: PrivateRecords,
-    cells: TableCells,
-    columns: Mapping[int, Bounded],
-    *,
-    resolution: int,
-) -> tuple[TableCells, int]:
-    """Cells that suit the records as far as noisy counts tell, and how many rounds it took.
-
-    Args:
-        releases: asks; has a fraction of the budget for each round.
-        records: the private ones.
         cells: of the schema.
         columns: those to ask about, from `to_ask`.
-        resolution: most parts that a cell is divided into.
-    """
-    asked, rounds = dict(columns), 0
-    while asked and rounds < ROUNDS:
-        rounds += 1
-        places = tuple(asked)
-        block = Tables(sizes=tuple(cells.sizes[j] for j in places), tables=tuple((i,) for i in range(len(places))))
+        resolution: cells of a column that its mass is to be divided into.
 
-        def blocks(_: float, block: Tables = block) -> tuple[Block, ...]:
+    Attributes:
+        cells: as found so far.
+        steps: of the columns without a declared one, by their place in `cells.columns`.
+        rounds: how many there were.
+    """
+
+    def __init__(self, cells: TableCells, columns: Mapping[int, Bounded], *, resolution: int) -> None:
+        self.columns, self.resolution = columns, resolution
+        self.cells = cells.with_edges({j: first_edges(column, resolution) for j, column in columns.items()})
+        self.steps: dict[int, float] = {}
+        self.rounds = 0
+        self._asked = tuple(columns)
+        self._mass: dict[int, Floats] = {}
+
+    def find(self, releases: TableReleases, records: PrivateRecords) -> None:
+        """Asks round after round, each with its fraction of the budget."""
+        while self._asked and self.rounds < ROUNDS:
+            self.rounds += 1
+            stepless = tuple(j for j in self._asked if step_of(self.columns[j]) is None) if self.rounds == 1 else ()
+            noisy = self._count(releases, records, stepless)
+            counts = dict(zip(self._asked, noisy.tables.value, strict=False))
+            for j, found in zip(stepless, noisy.tables.value[len(self._asked) :], strict=True):
+                self.steps[j] = step_found(found[: MOST_DECIMALS + 1], noisy.spread)
+            self._learn(counts, noisy.spread)
+
+    def finish(self, cells: int) -> TableCells:
+        """The cells that tables are of: at most about so many for each column."""
+        return self.cells.with_edges(
+            {
+                j: coarser(self.columns[j], self.cells.columns[j].edges, mass, cells=cells)
+                for j, mass in self._mass.items()
+            }
+        )
+
+    def _count(self, releases: TableReleases, records: PrivateRecords, stepless: tuple[int, ...]) -> Noisy:
+        own = [self.cells.columns[j] for j in self._asked]
+        sizes = (*(column.cells for column in own), *(MOST_DECIMALS + 2 for _ in stepless))
+        block = Tables(sizes=sizes, tables=tuple((i,) for i in range(len(sizes))))
+
+        def blocks(_: float) -> tuple[Block, ...]:
             return (block,)
 
-        def coded(features: Tensor, _: Tensor, places: tuple[int, ...] = places, cells: TableCells = cells) -> Grouped:
-            codes = torch.stack([cells.columns[j].codes(features) for j in places], 1)
-            return Grouped(groups=torch.zeros(len(features), dtype=torch.int64), rows=(codes,))
+        def coded(values: Tensor, _: Tensor) -> Grouped:
+            codes = [column.codes(values) for column in own]
+            codes += [_decimals(values[:, self.cells.columns[j].place]) for j in stepless]
+            return Grouped(groups=torch.zeros(len(values), dtype=torch.int64), rows=(torch.stack(codes, 1),))
 
         def rows(_: float, query: Callable[[Tensor, Tensor], Grouped] = coded) -> Iterator[Sensitive[Grouped]]:
             return records.map(query)
 
-        noisy = releases.ask(round_name(rounds), blocks, rows)[0]
-        finer: dict[int, tuple[float, ...]] = {}
-        for j, counts in zip(places, noisy.tables.value, strict=True):
-            column, edges = asked.pop(j), cells.columns[j].edges
-            present = counts[: len(edges) - 1]  # without the missing ones
-            again = bool(crowded(column, edges, present, noisy.spread).any())
-            if again or rounds > 1:
-                finer[j] = refined(column, edges, present, spread=noisy.spread, most=resolution)
-            if again:
-                asked[j] = column
-        cells = cells.with_edges(finer)
-    return cells, rounds
+        return releases.ask(round_name(self.rounds), blocks, rows)[0]
+
+    def _learn(self, counts: Mapping[int, Floats], spread: float) -> None:
+        """Settled cells, or finer ones that are to be counted again."""
+        again, edges = [], {}
+        for j, found in counts.items():
+            column, old = self.columns[j], self.cells.columns[j].edges
+            present = found[: len(old) - 1]  # without the missing ones
+            edges[j] = settled(column, old, present, spread=spread)
+            mass = mass_on(old, present, edges[j])
+            if self.rounds < ROUNDS and crowded(column, edges[j], mass, cells=self.resolution).any():
+                edges[j] = divided(column, edges[j], mass, parts=self.resolution)
+                again.append(j)
+            else:
+                self._mass[j] = mass
+        self.cells, self._asked = self.cells.with_edges(edges), tuple(again)
+
+
+def _decimals(values: Tensor) -> Tensor:
+    """The decimals of each value, or one more than all for a missing one."""
+    known = torch.from_numpy(decimals_of(values.nan_to_num().numpy()))
+    return torch.where(values.isnan(), MOST_DECIMALS + 1, known)

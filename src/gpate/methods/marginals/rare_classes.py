@@ -143,10 +143,7 @@ def _by_factors(
 ) -> Tensor:
     """Probabilities of cells [components, cells of all columns]: of numbers by factors, of others by a class's one-way tables."""
     scale = view.scale
-    edges = [
-        (np.array(view.cells.columns[j].edges) - centre) / spread
-        for j, centre, spread in zip(scale.columns, scale.centre, scale.spread, strict=True)
-    ]
+    edges = [scale.of(i, np.array(view.cells.columns[j].edges)) for i, j in enumerate(scale.columns)]
     by_number = rare.cell_probabilities(model, edges, components=components, stream=stream)
     found = dict(zip(scale.columns, by_number, strict=True))
     tables = []
@@ -154,9 +151,13 @@ def _by_factors(
         near = shares_near(counts[label], view.pooled[j], view.spread)
         if j not in found:
             tables.append(np.tile(near, (components, 1)))
-        elif column.missing:
-            absent = np.full((components, 1), near[-1])
-            tables.append(np.concatenate([found[j] * (1 - absent), absent], 1))
-        else:
-            tables.append(found[j])
+            continue
+        low, high = view.ends[j]
+        single = np.ones(column.cells, dtype=bool)  # missing values and spikes: no normal has them
+        single[: len(low)] = (low == high) & (view.steps[j] == 0)
+        normal = np.zeros((components, column.cells))
+        normal[:, : len(low)] = found[j]
+        normal = np.where(single, 0.0, normal)
+        rest = (1 - near[single].sum()) / np.maximum(normal.sum(1, keepdims=True), 1e-300)
+        tables.append(np.where(single, near, normal * rest))
     return torch.from_numpy(np.concatenate(tables, 1)).float()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.features.table_cells import TableCells, grouped, projected, shares_near
+from gpate.features.number_bins import crowded, filled, narrow_beside, step_of, value_ends, without_far_ends
+from gpate.features.table_cells import TableCells, grouped, projected, shares_near, with_mass
 from gpate.generators.mixture_fit import Measured
 from gpate.methods.marginals.releases import Noisy
+from gpate.schema import TableSchema
+from gpate.schema.columns import SCALES, Bounded
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,37 +33,38 @@ _AT_ONCE = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Where numbers of the common classes lie, in the units of an encoded row.
+    """Where numbers of the common classes lie, on their declared scales.
 
     Attributes:
         columns: the numbers, as places in `TableCells.columns`.
-        slots: of each in an encoded row.
-        missing: slot of each one's missing flag, or -1.
+        places: of each in a record.
+        scales: of each, as declared.
         centre: mean of each.
         spread: standard deviation of each.
     """
 
     columns: tuple[int, ...]
-    slots: tuple[int, ...]
-    missing: tuple[int, ...]
+    places: tuple[int, ...]
+    scales: tuple[str, ...]
     centre: Floats
     spread: Floats
 
-    def standardised(self, features: Tensor) -> Tensor:
-        """Encoded rows -> u, float64 [records, numbers]; 0 where the value is missing."""
-        u = (features[:, list(self.slots)].double() - torch.from_numpy(self.centre)) / torch.from_numpy(self.spread)
-        for j, flag in enumerate(self.missing):
-            if flag >= 0:
-                u[features[:, flag] >= 0.5, j] = 0.0
-        return u
+    def of(self, number: int, values: Floats) -> Floats:
+        """Values of one of the numbers, in its own units -> standardised ones."""
+        return np.asarray((SCALES[self.scales[number]][0](values) - self.centre[number]) / self.spread[number])
 
-    def along(self, features: Tensor, towards: Floats) -> Tensor:
-        """Encoded rows -> how far u goes towards a point, float64 [records]. Added up column by column: on which side of a border
+    def standardised(self, values: Tensor) -> Tensor:
+        """Records -> u, float64 [records, numbers]; 0 where the value is missing."""
+        found = [self.of(i, values[:, place].numpy()) for i, place in enumerate(self.places)]
+        return torch.from_numpy(np.nan_to_num(np.stack(found, 1), nan=0.0))
+
+    def along(self, values: Tensor, towards: Floats) -> Tensor:
+        """Records -> how far u goes towards a point, float64 [records]. Added up column by column: on which side of a border
         a record lies must not depend on how many others are computed with it, as it may with a product of matrices.
         """
         direction = towards / max(float(np.linalg.norm(towards)), 1e-300)
-        found = torch.zeros(len(features), dtype=torch.float64)
-        for part, rows in zip(found.split(_AT_ONCE), features.split(_AT_ONCE), strict=True):
+        found = torch.zeros(len(values), dtype=torch.float64)
+        for part, rows in zip(found.split(_AT_ONCE), values.split(_AT_ONCE), strict=True):
             u = self.standardised(rows)
             for j, weight in enumerate(direction.tolist()):
                 part += u[:, j] * weight
@@ -71,22 +75,36 @@ class TableView:
     """What the first releases say.
 
     Args:
-        cells: of the schema.
+        cells: of the table.
+        schema: of the table.
         counts: noisy class counts.
         oneway: for each column a noisy table [classes, cells]; None without columns.
         rare_below: a class with fewer records is rare, if there are numbers to describe it by.
+        steps: of numbers without a declared one, by their place in `cells.columns`.
 
     Attributes:
         sizes: records in each class, at least 1.
         rare: labels of the rare classes; never that of the largest.
         common: the other labels.
+        ends: for each column the least and the largest value in each cell of a number; empty for others.
         scale: of the numbers.
         groups: for each column the group of each cell, after `group`.
         group_sizes: how many there are of each.
     """
 
-    def __init__(self, cells: TableCells, counts: Noisy, oneway: Noisy | None, *, rare_below: int) -> None:
+    def __init__(
+        self,
+        cells: TableCells,
+        schema: TableSchema,
+        counts: Noisy,
+        oneway: Noisy | None,
+        *,
+        rare_below: int,
+        steps: Mapping[int, float] | None = None,
+    ) -> None:
         self.cells, self.counts, self.oneway = cells, counts, oneway
+        self._declared = [schema.features[column.place] for column in cells.columns]
+        self.steps = [self._step(j, steps or {}) for j in range(len(cells.columns))]
         self.tables = [] if oneway is None else oneway.tables.value
         self.spread = 1.0 if oneway is None else oneway.spread
         self.sizes = self._class_sizes()
@@ -94,7 +112,8 @@ class TableView:
         largest = int(np.argmax(self.sizes))
         self.rare = [c for c, n in enumerate(self.sizes) if n < rare_below and c != largest and numbers >= 2]
         self.common = [c for c in range(len(self.sizes)) if c not in self.rare]
-        self.pooled = [self._pooled(table) for table in self.tables]
+        self.pooled = [self._pooled(j, table) for j, table in enumerate(self.tables)]
+        self.ends = [self._ends(j) for j in range(len(cells.columns))]
         self.scale = self._scale()
         self.groups: tuple[Ints, ...] = ()
         self.group_sizes: tuple[int, ...] = ()
@@ -105,7 +124,7 @@ class TableView:
         Cube roots, not masses: two groups then differ in mass where the column does, and its tails are not one group.
         """
         self.groups = tuple(
-            grouped(np.cbrt(mass), most=most, ordered=column.kind == "number", missing=column.missing)
+            with_mass(grouped(np.cbrt(mass), most=most, ordered=column.kind == "number", missing=column.missing), mass)
             for column, mass in zip(self.cells.columns, self.pooled, strict=True)
         )
         self.group_sizes = tuple(int(group.max()) + 1 for group in self.groups)
@@ -116,37 +135,92 @@ class TableView:
         precision = [self.counts.spread**-2, *(self.spread**-2 / table.shape[1] for table in self.tables)]
         return np.maximum(np.average(estimates, axis=0, weights=precision), 1.0)
 
-    def _pooled(self, table: Floats) -> Floats:
-        """Counts of the common classes together, without what is noise alone: below two of its spreads."""
+    def _step(self, column: int, found: Mapping[int, float]) -> float:
+        declared = self._declared[column]
+        if self.cells.columns[column].kind != "number" or not isinstance(declared, Bounded):
+            return 0.0
+        return step_of(declared) or found.get(column, 0.0)
+
+    def _ends(self, column: int) -> tuple[Floats, Floats]:
+        declared, edges = self._declared[column], self.cells.columns[column].edges
+        if not edges or not isinstance(declared, Bounded):
+            return np.zeros(0), np.zeros(0)
+        return value_ends(without_far_ends(declared, edges), self.steps[column])
+
+    def _pooled(self, column: int, table: Floats) -> Floats:
+        """Counts of the common classes together, without what may be noise alone.
+
+        Of numbers, cells that are empty by `number_bins.filled` hold nothing, but for narrow ones among and beside the others, which
+        can do little harm. Categories that do not exceed their noise three times hold an even part of what they hold together: the rare
+        ones of a long list are pooled.
+        """
+        cells = self.cells.columns[column]
         total, spread = table[self.common].sum(0), self.spread * len(self.common) ** 0.5
-        mass = projected(total, float(self.sizes[self.common].sum()))
-        clear = np.where(mass > 2 * spread, mass, 0.0)
-        return clear if clear.sum() > 0 else mass
+        holds = np.ones(len(total), dtype=bool)
+        if cells.kind == "number":
+            values = len(total) - cells.missing
+            full = filled(total[:values], spread)
+            holds[:values] = full | narrow_beside(cells.edges, full)
+        elif (low := total < 3 * spread).any():
+            total = np.where(low, max(float(total[low].mean()), 0.0), total)
+        mass = np.zeros(len(total))
+        if holds.any():
+            mass[holds] = projected(total[holds], float(self.sizes[self.common].sum()))
+        return mass if mass.sum() > 0 else projected(total, float(self.sizes[self.common].sum()))
 
     def _scale(self) -> Scale:
-        low, high = self.cells.ends()
-        firsts = np.cumsum([0, *self.cells.sizes])
-        columns, centre, spread = [], [], []
+        columns, places, scales, centre, spread = [], [], [], [], []
         for j, (column, mass) in enumerate(zip(self.cells.columns, self.pooled, strict=True)):
-            if column.kind != "number":
+            declared = self._declared[j]
+            if column.kind != "number" or not isinstance(declared, Bounded):
                 continue
-            own = slice(firsts[j], firsts[j] + len(column.edges) - 1)
-            middle, width = (low[own] + high[own]) / 2, high[own] - low[own]
+            low, high = (SCALES[declared.scale][0](ends) for ends in self.ends[j])
+            middle, width = (low + high) / 2, high - low
             share = mass[: len(middle)] + 1e-12
             share = share / share.sum()
             mean = float(share @ middle)
             columns.append(j)
+            places.append(column.place)
+            scales.append(declared.scale)
             centre.append(mean)
-            spread.append(float(np.sqrt(share @ ((middle - mean) ** 2 + width**2 / 12))))
-        starts = [self.cells.columns[j].start for j in columns]
-        flags = [self.cells.columns[j].start + 1 if self.cells.columns[j].missing else -1 for j in columns]
+            spread.append(max(float(np.sqrt(share @ ((middle - mean) ** 2 + width**2 / 12))), 1e-12))
         return Scale(
             columns=tuple(columns),
-            slots=tuple(starts),
-            missing=tuple(flags),
+            places=tuple(places),
+            scales=tuple(scales),
             centre=np.array(centre),
             spread=np.array(spread),
         )
+
+    def tilt(self, column: int) -> Floats:
+        """Of each cell of a number, how the density changes inside (`gpate.generators.mixture`): as from one neighbour to the other,
+        or not at all where these do not agree or may be noise.
+        """
+        cells, mass = self.cells.columns[column], self.pooled[column]
+        found = np.zeros(cells.cells)
+        low, high = self.ends[column]
+        wide = high - low + self.steps[column]
+        inner = np.nonzero(wide > 0)[0]  # without points
+        if len(inner) < 2:
+            return found
+        density, middle = mass[inner] / wide[inner], (low + high)[inner] / 2
+        noise = self.spread * len(self.common) ** 0.5 / wide[inner]
+        rise = np.diff(density)
+        sure = 1 - np.minimum((noise[1:] ** 2 + noise[:-1] ** 2) / np.maximum(rise**2, 1e-200), 1.0)
+        sure = np.where(rise == 0, 0.0, sure)
+        slope = np.maximum(sure, 0.0) * rise / np.maximum(np.diff(middle), 1e-300)
+        before, after = np.append(slope[:1], slope), np.append(slope, slope[-1:])
+        least = np.where(before * after > 0, np.sign(before) * np.minimum(np.abs(before), np.abs(after)), 0.0)
+        found[inner] = np.clip(least * wide[inner] / 2 / np.maximum(density, 1e-300), -1.0, 1.0)
+        return found
+
+    def crowded_columns(self, columns: Mapping[int, Bounded]) -> list[str]:
+        """The names of those with more than a quarter of their mass in a cell that could be divided."""
+        return [
+            column.name
+            for j, column in columns.items()
+            if crowded(column, self.cells.columns[j].edges, self.pooled[j][: len(self.ends[j][0])], cells=16).any()
+        ]
 
     def grouped_codes(self, codes: Tensor) -> Tensor:
         """Cells -> groups, int64 [records, columns]."""
@@ -182,14 +256,14 @@ class TableView:
     def inside(self, label: int) -> Floats:
         """How the cells of each group share its mass in one class; drawn towards all classes where it is noisy."""
         parts = []
-        for table, group in zip(self.tables, self.groups, strict=True):
+        for table, pooled, group in zip(self.tables, self.pooled, self.groups, strict=True):
             share = np.ones(len(group))
             for g in range(int(group.max()) + 1):
-                own = np.nonzero(group == g)[0]
-                if len(own) > 1:
-                    total = table[:, own].sum(0)
-                    pooled = projected(total, float(total.sum()))
-                    share[own] = shares_near(table[label, own], pooled, self.spread)
+                every = np.nonzero(group == g)[0]
+                own = every[pooled[every] > 0]
+                if len(own):
+                    share[every] = 0.0  # an empty cell is so in each class
+                    share[own] = shares_near(table[label, own], pooled[own], self.spread)
             parts.append(share)
         return np.concatenate(parts) if parts else np.zeros(0)
 
