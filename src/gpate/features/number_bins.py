@@ -333,10 +333,10 @@ def coarser(column: Bounded, edges: Edges, counts: Floats, *, cells: int) -> Edg
     return (*(edges[start] for start in starts), edges[-1])
 
 
-def mass_on(edges: Edges, counts: Floats, coarser: Edges) -> Floats:
+def mass_on(edges: Edges, counts: Floats, wider: Edges) -> Floats:
     """Counts of cells added up on coarser ones; those beyond the outermost edges in the outermost cells."""
-    place = np.searchsorted(np.array(coarser[1:-1]), np.array(edges[:-1]), side="right")
-    return np.bincount(place, weights=counts, minlength=len(coarser) - 1)
+    place = np.searchsorted(np.array(wider[1:-1]), np.array(edges[:-1]), side="right")
+    return np.bincount(place, weights=counts, minlength=len(wider) - 1).astype(np.float64)
 
 
 def crowded(column: Bounded, edges: Edges, counts: Floats, *, cells: int) -> Bools:

@@ -193,8 +193,8 @@ class Mixture(nn.Module):
             values = rows[:, column.start]
             if column.kind == "number":
                 span = self.low[own][cell], self.high[own][cell]
-                at = tilted(torch.rand(count, generator=stream, dtype=torch.float64), self.tilt[own][cell])
-                values = between(*span, at, column.step)
+                place = tilted(torch.rand(count, generator=stream, dtype=torch.float64), self.tilt[own][cell])
+                values = between(*span, place, column.step)
             elif column.kind == "category":
                 values = cell.double()
             else:  # of the time that was drawn before
