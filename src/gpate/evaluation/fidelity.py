@@ -1,12 +1,11 @@
 """How far a table is from real held-out records, by its low-order tables.
 
-Columns are cut into bins: categories as declared (missing values are one more), numbers at the deciles of the real test
-records on the declared scale. Then, between the evaluated set and the test set:
+Columns are cut into cells (`gpate.evaluation.table_columns`): categories as declared (missing values are one more), numbers at the
+deciles of the real test records on the declared scale. Then, between the evaluated set and the test set:
 
-- **one-way, two-way distance**: total variation, half the L1 distance of the tables of relative frequencies, mean over
-  columns and over pairs. 0 is best; sampling alone keeps real records above 0.
-- **k-marginal score**: 1 minus the mean total variation over triples of columns (NIST's score, divided by 1000); at most 150 triples,
-  drawn once with a fixed seed. 1 is best.
+- **one-way, two-way, three-way distance**: total variation, half the L1 distance of the tables of relative frequencies, mean over
+  columns, pairs and triples (`gpate.evaluation.marginal_distances`). 0 is best; sampling alone keeps real records above 0.
+- **k-marginal score**: 1 minus the three-way distance: NIST's score, divided by 1000. 1 is best.
 - **correlation difference**: mean absolute difference of Pearson correlations over pairs of numbers, on the declared scale;
   **association difference**: the same of Cramer's V over all pairs, on the bins.
 - **mean difference**: between the means of a number, in its own units, over its standard deviation among the test records; mean over
@@ -15,37 +14,25 @@ records on the declared scale. Then, between the evaluated set and the test set:
   occur, how many it has, not counting one: a constant set has 0 in both.
 - **distinguishability**: AUROC of a gradient-boosting classifier, the set against real records, on halves it did not see.
   0.5 is best. At most 20,000 records of each.
-
-    >>> total_variation(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), 2)
-    0.25
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpate.schema import Boolean, Categorical, Numeric, TableSchema
-from gpate.schema.column_values import read
+from gpate.evaluation.marginal_distances import distances_between
+from gpate.evaluation.table_columns import Codes, Columns, Floats, cells_of
+from gpate.schema import TableSchema
 
-Floats = NDArray[Any]
-Codes = NDArray[np.int64]
-
-BINS = 10
-TRIPLES = 150
 MOST_ROWS = 20_000
 """For distinguishability."""
-
-_DENSE = 1_000_000
 
 DIRECTIONS: dict[str, bool | None] = {
     "one-way distance": False,
     "two-way distance": False,
+    "three-way distance": False,
     "k-marginal score": True,
     "correlation difference": False,
     "association difference": False,
@@ -55,85 +42,6 @@ DIRECTIONS: dict[str, bool | None] = {
     "distinguishability": False,
 }
 """Metrics in the order they are reported, and whether larger is better."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Columns:
-    """A table, column by column.
-
-    Attributes:
-        numbers: of the bounded columns, on the declared scale (0 and 1 are the bounds); NaN where missing.
-        values: of the numeric ones, in their own units; NaN where missing.
-        categories: of the other columns; -1 where missing.
-        features: encoded rows, the label's one-hot slots with them.
-    """
-
-    numbers: Mapping[str, Floats]
-    values: Mapping[str, Floats]
-    categories: Mapping[str, Codes]
-    features: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    @classmethod
-    def of(cls, frame: Any, schema: TableSchema, features: Floats, labels: Floats | None) -> Columns:
-        """From a frame that fits the schema and its encoded rows."""
-        numbers: dict[str, Floats] = {}
-        values: dict[str, Floats] = {}
-        categories: dict[str, Codes] = {}
-        for column in schema.columns:
-            found = read(column, frame[column.name])
-            if isinstance(column, Categorical | Boolean):
-                categories[column.name] = np.where(found.missing, -1, found.numbers).astype(np.int64)
-            else:
-                numbers[column.name] = np.where(found.missing, np.nan, found.numbers)
-            if isinstance(column, Numeric):
-                values[column.name] = found.values
-        if labels is not None:
-            features = np.hstack([features, np.eye(len(schema.classes), dtype=np.float32)[labels]])
-        return cls(numbers=numbers, values=values, categories=categories, features=features)
-
-
-def binned(columns: Columns, reference: Columns, schema: TableSchema) -> tuple[dict[str, Codes], dict[str, int]]:
-    """The bin of every value, and how many bins each column has; bin 0 is for missing values."""
-    codes: dict[str, Codes] = {}
-    sizes: dict[str, int] = {}
-    for column in schema.columns:
-        name = column.name
-        if name in columns.categories:
-            codes[name] = columns.categories[name] + 1
-            sizes[name] = 1 + (len(column.categories) if isinstance(column, Categorical) else 2)
-            continue
-        real = reference.numbers[name]
-        real = real[~np.isnan(real)]
-        edges = np.unique(np.quantile(real, np.linspace(0, 1, BINS + 1)[1:-1])) if len(real) else np.zeros(0)
-        values = columns.numbers[name]
-        codes[name] = np.where(np.isnan(values), 0, 1 + np.searchsorted(edges, values, side="left")).astype(np.int64)
-        sizes[name] = 2 + len(edges)
-    return codes, sizes
-
-
-def total_variation(a: Codes, b: Codes, cells: int) -> float:
-    """Half the L1 distance between the relative frequencies of two lists of cells."""
-    if cells > _DENSE:
-        both, inverse = np.unique(np.concatenate([a, b]), return_inverse=True)
-        a, b, cells = inverse[: len(a)], inverse[len(a) :], len(both)
-    p, q = (np.bincount(codes, minlength=cells) / len(codes) for codes in (a, b))
-    return float(np.abs(p - q).sum() / 2)
-
-
-def table_distance(
-    a: Mapping[str, Codes], b: Mapping[str, Codes], sizes: Mapping[str, int], names: Iterable[str]
-) -> float:
-    """Total variation between the joint tables of some columns."""
-    cells = 1
-    joint_a: Any = 0
-    joint_b: Any = 0
-    for name in names:
-        joint_a, joint_b = joint_a * sizes[name] + a[name], joint_b * sizes[name] + b[name]
-        cells *= sizes[name]
-    return total_variation(joint_a, joint_b, cells)
 
 
 def association(a: Codes, b: Codes, size_a: int, size_b: int) -> float:
@@ -149,20 +57,23 @@ def association(a: Codes, b: Codes, size_a: int, size_b: int) -> float:
 
 def fidelity(made: Columns, test: Columns, schema: TableSchema) -> dict[str, float | str]:
     """All metrics of `DIRECTIONS`, of a table against test records: a number, or the reason why there is none."""
-    a, sizes = binned(made, test, schema)
-    b, _ = binned(test, test, schema)
-    pairs = list(itertools.combinations(a, 2))
+    a, b = (cells_of(columns, test, schema) for columns in (made, test))
+    distances = distances_between(a, b)
 
     def difference(x: str, y: str) -> float:
-        return abs(association(a[x], a[y], sizes[x], sizes[y]) - association(b[x], b[y], sizes[x], sizes[y]))
+        before, after = (association(c.codes[x], c.codes[y], c.sizes[x], c.sizes[y]) for c in (b, a))
+        return abs(after - before)
 
-    one, constant = "the table has fewer than two columns", "no column of {} varies"
+    two, three = (f"the table has fewer than {count} columns" for count in ("two", "three"))
+    constant = "no column of {} varies"
+    three_way = _mean(distances.three.values(), three)
     return {
-        "one-way distance": _mean((total_variation(a[x], b[x], sizes[x]) for x in a), ""),
-        "two-way distance": _mean((table_distance(a, b, sizes, pair) for pair in pairs), one),
-        "k-marginal score": _k_marginal(a, b, sizes),
+        "one-way distance": _mean(distances.one.values(), ""),
+        "two-way distance": _mean(distances.two.values(), two),
+        "three-way distance": three_way,
+        "k-marginal score": three_way if isinstance(three_way, str) else 1.0 - three_way,
         "correlation difference": _correlation_difference(made, test),
-        "association difference": _mean((difference(*pair) for pair in pairs), one),
+        "association difference": _mean((difference(*pair) for pair in distances.two), two),
         "mean difference": _mean(
             (_mean_difference(made.values[x], test.values[x]) for x in test.values), constant.format("numbers")
         ),
@@ -180,16 +91,6 @@ def fidelity(made: Columns, test: Columns, schema: TableSchema) -> dict[str, flo
 def _mean(values: Iterable[float | None], otherwise: str) -> float | str:
     found = [value for value in values if value is not None]
     return float(np.mean(found)) if found else f"not computable, because {otherwise}"
-
-
-def _k_marginal(a: Mapping[str, Codes], b: Mapping[str, Codes], sizes: Mapping[str, int]) -> float | str:
-    triples = list(itertools.combinations(a, 3))
-    if len(triples) > TRIPLES:
-        chosen = np.random.default_rng(0).choice(len(triples), TRIPLES, replace=False)
-        triples = [triples[i] for i in sorted(chosen)]
-    distances = (table_distance(a, b, sizes, triple) for triple in triples)
-    mean = _mean(distances, "the table has fewer than three columns")
-    return mean if isinstance(mean, str) else 1.0 - mean
 
 
 def _correlation_difference(made: Columns, test: Columns) -> float | str:
