@@ -91,7 +91,7 @@ def test_total_variation_is_half_the_distance_of_counts(a: np.ndarray, b: np.nda
 @given(odd_rows, odd_rows)
 def test_every_kind_of_column_has_the_distances_of_brute_force(made: list[Any], real: list[Any]) -> None:
     """Constant columns, columns without a value, single records, times, and what does not fit the schema."""
-    found = md.marginal_distances(frame(made), frame(real), ODD)
+    found = md.table_distances(frame(made), frame(real), ODD)
     reference = Columns.of(frame(real), ODD)
     a, b = (slow_cells(columns, reference) for columns in (Columns.of(frame(made), ODD), reference))
     for k, table in ((1, {(name,): value for name, value in found.one.items()}), (2, found.two), (3, found.three)):
@@ -102,11 +102,11 @@ def test_every_kind_of_column_has_the_distances_of_brute_force(made: list[Any], 
 
 
 def test_records_have_no_distance_from_themselves_and_all_of_it_from_others() -> None:
-    one = md.marginal_distances(people(300, 1), people(300, 1), SCHEMA)
+    one = md.table_distances(people(300, 1), people(300, 1), SCHEMA)
     assert (one.one_way, one.two_way, one.three_way, one.k_marginal) == (0.0, 0.0, 0.0, 1000.0)
     colours = schema(**{name: {"type": "categorical", "categories": ["r", "g"]} for name in "xyz"})
     red, green = (pd.DataFrame({name: [colour] * 5 for name in "xyz"}) for colour in "rg")
-    two = md.marginal_distances(red, green, colours)
+    two = md.table_distances(red, green, colours)
     assert (two.one_way, two.two_way, two.three_way, two.k_marginal) == (1.0, 1.0, 1.0, 0.0)
 
 
@@ -120,26 +120,26 @@ def test_a_spike_is_one_cell_and_the_rest_is_still_cut() -> None:
     shares = np.bincount(cells_of(columns, columns, money).codes["money"], minlength=7) / 2000
     assert shares == pytest.approx([0, 0.55, 0.05, 0.1, 0.1, 0.1, 0.1], abs=1e-3)
     spread = real.assign(money=real.money.where(real.money > 0, rng.uniform(0.1, 1, 2000)))
-    assert md.marginal_distances(spread, real, money).one_way == pytest.approx(0.55)
+    assert md.table_distances(spread, real, money).one_way == pytest.approx(0.55)
 
 
 def test_cuts_and_triples_can_be_given() -> None:
     real = people(400, 3)
     made = people(300, 4)
     triples = [("age", "ward", "sick"), ("ward", "sex", "smokes")]
-    found = md.marginal_distances(made, real, SCHEMA, cuts={"age": [30, 50]}, triples=triples)
+    found = md.table_distances(made, real, SCHEMA, cuts={"age": [30, 50]}, triples=triples)
     ages = [np.bincount(np.searchsorted([30, 50], t.age), minlength=3) / len(t) for t in (made, real)]
     assert found.one["age"] == pytest.approx(np.abs(ages[0] - ages[1]).sum() / 2)
     assert list(found.three) == triples
     with pytest.raises(InvalidValue, match="ward"):
-        md.marginal_distances(made, real, SCHEMA, cuts={"ward": [1]})
+        md.table_distances(made, real, SCHEMA, cuts={"ward": [1]})
     with pytest.raises(InvalidValue, match="increasing"):
-        md.marginal_distances(made, real, SCHEMA, cuts={"age": [50, 30]})
+        md.table_distances(made, real, SCHEMA, cuts={"age": [50, 30]})
 
 
 def test_tables_of_one_and_two_columns_have_no_triples() -> None:
     narrow = schema(age={"type": "integer", "bounds": [0, 100]})
-    found = md.marginal_distances(people(50, 1), people(50, 2), narrow)
+    found = md.table_distances(people(50, 1), people(50, 2), narrow)
     assert found.one_way > 0
     assert math.isnan(found.two_way)
     assert math.isnan(found.k_marginal)
@@ -149,13 +149,13 @@ def test_records_that_the_schema_leaves_out_are_left_out_and_none_is_an_error() 
     strict = schema(age={"type": "integer", "bounds": [0, 100], "invalid": "drop"}, smokes={"type": "boolean"})
     real = people(60, 1)[["age", "smokes"]]
     with_strays = pd.concat([real, pd.DataFrame({"age": [500] * 40, "smokes": [True] * 40})], ignore_index=True)
-    assert md.marginal_distances(with_strays, real, strict).two_way == 0.0
+    assert md.table_distances(with_strays, real, strict).two_way == 0.0
     with pytest.raises(DataEmpty):
-        md.marginal_distances(with_strays[60:], real, strict)
+        md.table_distances(with_strays[60:], real, strict)
     with pytest.raises(DataEmpty):
-        md.marginal_distances(real[:0], real, strict)
+        md.table_distances(real[:0], real, strict)
     with pytest.raises(ColumnMissing, match="smokes"):
-        md.marginal_distances(real[["age"]], real, strict)
+        md.table_distances(real[["age"]], real, strict)
 
 
 @given(st.integers(0, 14), st.integers(1, 3), st.integers(1, 60))

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gpate.evaluation.marginal_distances import distances_between
+from gpate.evaluation.marginal_distances import distances_between, occupied
 from gpate.evaluation.table_columns import Codes, Columns, Floats, cells_of
 from gpate.schema import TableSchema
 
@@ -45,14 +45,14 @@ DIRECTIONS: dict[str, bool | None] = {
 
 
 def association(a: Codes, b: Codes, size_a: int, size_b: int) -> float:
-    """Cramer's V of two columns of bins; 0 if one of them is constant."""
-    table = np.bincount(a * size_b + b, minlength=size_a * size_b).reshape(size_a, size_b).astype(np.float64)
-    table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
-    least = min(table.shape) - 1
+    """Cramer's V of two columns of cells; 0 if one of them is constant."""
+    found, counts = occupied(a.astype(np.int64) * size_b + b, size_a * size_b)
+    across, down = np.bincount(a, minlength=size_a), np.bincount(b, minlength=size_b)
+    least = min(np.count_nonzero(across), np.count_nonzero(down)) - 1
     if least == 0:
         return 0.0
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-    return float(np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum() / least))
+    phi = float((counts**2 / (across[found // size_b] * down[found % size_b])).sum()) - 1.0  # chi squared over n
+    return float(np.sqrt(max(phi, 0.0) / least))
 
 
 def fidelity(made: Columns, test: Columns, schema: TableSchema) -> dict[str, float | str]:

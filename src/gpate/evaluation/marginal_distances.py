@@ -12,7 +12,7 @@ total variation over triples. 1000 is best. NIST cuts its own data in its own wa
     >>> from gpate.schema import Schema
     >>> schema = Schema.from_dict({"kind": "table", "columns": {name: {"type": "boolean"} for name in "abc"}})
     >>> real = pd.DataFrame({"a": [0, 0, 1, 1], "b": [0, 0, 1, 1], "c": [0, 1, 0, 1]})
-    >>> found = marginal_distances(real.assign(b=[0, 1, 0, 1]), real, schema)
+    >>> found = table_distances(real.assign(b=[0, 1, 0, 1]), real, schema)
     >>> found.one_way, found.two, found.k_marginal
     (0.0, {('a', 'b'): 0.5, ('a', 'c'): 0.0, ('b', 'c'): 0.5}, 500.0)
 """
@@ -23,7 +23,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,7 +42,7 @@ _DENSE = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalDistances:
+class TableDistances:
     """Total variation between the tables of two sets of records. Confidential if one of them is real.
 
     Attributes:
@@ -76,14 +76,14 @@ class MarginalDistances:
         return 1000.0 * (1.0 - self.three_way)
 
 
-def marginal_distances(
+def table_distances(
     synthetic: pd.DataFrame,
     real: pd.DataFrame,
     schema: TableSchema,
     *,
     cuts: Cuts | None = None,
     triples: Sequence[tuple[str, str, str]] | None = None,
-) -> MarginalDistances:
+) -> TableDistances:
     """The distances between the tables of two data frames.
 
     Args:
@@ -104,26 +104,30 @@ def marginal_distances(
 
 def distances_between(
     made: Cells, held: Cells, *, triples: Sequence[tuple[str, str, str]] | None = None
-) -> MarginalDistances:
+) -> TableDistances:
     """The distances between two tables of cells."""
     names = list(made.codes)
     three = chosen(names, 3, MOST_TRIPLES) if triples is None else triples
-    return MarginalDistances(
-        one={name: table_distance(made, held, [name]) for name in names},
-        two={pair: table_distance(made, held, pair) for pair in chosen(names, 2, MOST_PAIRS)},
-        three={triple: table_distance(made, held, triple) for triple in three},
+    return TableDistances(
+        one={name: _distance(made, held, [name]) for name in names},
+        two={pair: _distance(made, held, pair) for pair in chosen(names, 2, MOST_PAIRS)},
+        three={triple: _distance(made, held, triple) for triple in three},
     )
 
 
-def table_distance(made: Cells, held: Cells, names: Iterable[str]) -> float:
+def _distance(made: Cells, held: Cells, names: Sequence[str]) -> float:
     """Total variation between the joint tables of some columns."""
-    size = 1
-    a: Any = 0
-    b: Any = 0
-    for name in names:
-        a, b = a * made.sizes[name] + made.codes[name], b * made.sizes[name] + held.codes[name]
-        size *= made.sizes[name]
-    return total_variation(a, b, size)
+    size = math.prod(made.sizes[name] for name in names)
+    return total_variation(_joint(made, names, size), _joint(held, names, size), size)
+
+
+def _joint(cells: Cells, names: Sequence[str], size: int) -> Codes:
+    """The number of each record's cell in the joint table; in small integers, which are several times faster."""
+    joint = cells.codes[names[0]].astype(np.int32 if size <= 2**31 else np.int64)
+    for name in names[1:]:
+        joint *= cells.sizes[name]
+        joint += cells.codes[name]
+    return joint
 
 
 def total_variation(a: Codes, b: Codes, size: int) -> float:
@@ -133,6 +137,15 @@ def total_variation(a: Codes, b: Codes, size: int) -> float:
         a, b, size = inverse[: len(a)], inverse[len(a) :], len(both)
     p, q = (np.bincount(codes, minlength=size) / len(codes) for codes in (a, b))
     return float(np.abs(p - q).sum() / 2)
+
+
+def occupied(codes: Codes, size: int) -> tuple[Codes, Codes]:
+    """The cells that occur, of `size` possible ones, and how often each does."""
+    if size > _DENSE:
+        return np.unique(codes, return_counts=True)
+    counts = np.bincount(codes, minlength=size)
+    found = np.flatnonzero(counts)
+    return found, counts[found]
 
 
 def chosen(names: Sequence[str], k: int, most: int) -> list[tuple[str, ...]]:

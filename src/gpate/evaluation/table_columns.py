@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[Any]
-Codes = NDArray[np.int64]
+Codes = NDArray[np.signedinteger[Any]]
 Cuts = Mapping[str, Sequence[Any]]
 """Where columns of numbers or times are cut instead of at deciles, in their own units; in increasing order."""
 
@@ -108,12 +108,12 @@ def cells_of(columns: Columns, reference: Columns, schema: TableSchema, cuts: Cu
     for column in schema.columns:
         name = column.name
         if name in columns.categories:
-            codes[name] = columns.categories[name] + 1
+            codes[name] = (columns.categories[name] + 1).astype(np.int32)
             sizes[name] = 1 + (len(column.categories) if isinstance(column, Categorical) else 2)
             continue
         edges = chosen[name] if name in chosen else deciles(reference.numbers[name])
         values = columns.numbers[name]
-        codes[name] = np.where(np.isnan(values), 0, 1 + np.searchsorted(edges, values, side="left")).astype(np.int64)
+        codes[name] = np.where(np.isnan(values), 0, 1 + np.searchsorted(edges, values, side="left")).astype(np.int32)
         sizes[name] = 2 + len(edges)
     return Cells(codes=codes, sizes=sizes)
 
