@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import statistics
+
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats.contingency import association as scipys
 
 from gpate.evaluation import fidelity as fid
+from gpate.evaluation.findings import QUANTILES
 from gpate.evaluation.table_evaluation import Encoded
 from gpate.schema import Schema, TableSchema
 from tests.evaluation.world import SCHEMA, people
@@ -26,6 +31,7 @@ def test_association_is_cramers_v(seed: int) -> None:
     b = (a + rng.integers(0, 3, 200)) % 5
     table = pd.crosstab(a, b).to_numpy()
     assert fid.association(a, b, 6, 7) == pytest.approx(scipys(table, method="cramer"))
+    assert fid.association(a, b, 6, 10**6) == pytest.approx(scipys(table, method="cramer"))  # too many cells to list
 
 
 def test_a_set_has_no_distance_from_itself() -> None:
@@ -46,6 +52,44 @@ def test_correlations_are_numpys_over_complete_pairs() -> None:
     found = fid._correlations(list(x))
     assert found[0, 1] == pytest.approx(np.corrcoef(x[0], x[1])[0, 1])
     assert found[1, 2] == pytest.approx(np.corrcoef(x[1, both], x[2, both])[0, 1])
+
+
+@pytest.mark.parametrize("wide", [1e3, 1e9])
+def test_correlations_do_not_depend_on_how_wide_bounds_are_declared(wide: float) -> None:
+    schema = Schema.from_dict(
+        {"kind": "table", "columns": {name: {"type": "numeric", "bounds": [-wide, wide]} for name in "ab"}}
+    )
+    assert isinstance(schema, TableSchema)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=2000)
+    real, made = pd.DataFrame({"a": x, "b": x}), pd.DataFrame({"a": x, "b": rng.normal(size=2000)})
+    found = fid.fidelity(*(Encoded.of(frame, schema).columns for frame in (made, real)), schema)
+    assert found["correlation difference"] == pytest.approx(1 - np.corrcoef(made.a, made.b)[0, 1], abs=1e-6)
+
+
+odd_values = st.lists(st.one_of(st.just(math.nan), st.just(0.0), st.floats(-1e6, 1e6, width=32)), max_size=25)
+
+
+@settings(deadline=None)
+@given(odd_values, odd_values)
+def test_errors_of_a_column_are_those_of_slow_definitions(first: list[float], second: list[float]) -> None:
+    made, real = np.array(first), np.array(second)
+    a, b = ([v for v in side if not math.isnan(v)] for side in (first, second))
+    errors = fid.quantile_errors(made, real)
+    if not a or not b:
+        assert np.isnan([fid.mean_error(made, real), fid.deviation_error(made, real), *errors]).all()
+        return
+    for p, error in zip(QUANTILES, errors, strict=True):
+        value = min(v for v in a if sum(w <= v for w in a) >= p * len(a) - 1e-9)
+        below, above = (sum(op(w, value) for w in b) / len(b) for op in (operator.lt, operator.gt))
+        # how many real values the quantile would have to pass to be right: those below it beyond p, or above it beyond 1 - p
+        assert error == pytest.approx(max(below - p, 0.0) - max(above - (1 - p), 0.0), abs=1e-9)
+    if max(b) > min(b) and statistics.pstdev(b) > 1e-9 * max(map(abs, b)):
+        spread = statistics.pstdev(b)
+        assert fid.mean_error(made, real) == pytest.approx(
+            (statistics.fmean(a) - statistics.fmean(b)) / spread, rel=1e-6, abs=1e-6
+        )
+        assert fid.deviation_error(made, real) == pytest.approx(statistics.pstdev(a) / spread - 1, rel=1e-6, abs=1e-6)
 
 
 def test_a_constant_table_covers_nothing_and_is_told_apart() -> None:

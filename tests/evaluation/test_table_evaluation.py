@@ -45,7 +45,7 @@ def evaluated(
     plan: EvaluationPlan | None = None,
 ) -> tuple[Found, list[str]]:
     real = RealRecords(train=train, test=test, schema=schema)
-    found, notes = evaluate_table(draw, real, plan or EvaluationPlan(quick=True), cache=cache)
+    found, notes, _ = evaluate_table(draw, real, plan or EvaluationPlan(quick=True), cache=cache)
     return {(s.metric, s.subject, s.source): s for s in found}, notes
 
 

@@ -82,10 +82,11 @@ def evaluate_records(
         sizes["synthetic"] = size(records)
         return records
 
+    findings: dict[str, Any] = {}
     if is_table:
         from gpate.evaluation.table_evaluation import evaluate_table
 
-        scores, notes = evaluate_table(drawn, real, plan, cache=cache, on_progress=on_progress)
+        scores, notes, findings = evaluate_table(drawn, real, plan, cache=cache, on_progress=on_progress)
     else:
         from gpate.evaluation.image_evaluation import evaluate_images
 
@@ -115,6 +116,7 @@ def evaluate_records(
         seeds={"generator": list(plan.generator_seeds), "classifier": list(plan.classifier_seeds)},
         quick=plan.quick,
         scores=tuple(scores),
+        **findings,
         membership=membership,
         notes=tuple(notes),
         version=__version__,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gpate.errors import InvalidValue
+from gpate.evaluation.findings import ColumnFinding, PairFinding
 
 Group = Literal["utility", "fidelity", "quality", "memorisation"]
 Source = Literal["synthetic", "real"]
@@ -206,6 +207,8 @@ class Evaluation:
         seeds: generator seeds and classifier seeds.
         quick: whether it was the quick mode.
         scores: what was found.
+        columns: findings about each column of a table, of the first synthetic set.
+        pairs: likewise about pairs of columns, the worst.
         membership: how well attackers guessed who was trained on; None if no attack was run.
         notes: what a reader must know (a substitution, a class left out).
         version: of gpate.
@@ -225,6 +228,8 @@ class Evaluation:
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
     quick: bool = False
     scores: tuple[Score, ...] = ()
+    columns: tuple[ColumnFinding, ...] = ()
+    pairs: tuple[PairFinding, ...] = ()
     membership: Membership | None = None
     notes: tuple[str, ...] = ()
     version: str = ""
@@ -275,8 +280,16 @@ class Evaluation:
             for score in data["scores"]
         )
         attacked = data.get("membership")
-        membership = None if attacked is None else Membership.from_json(attacked)
-        return cls(**{**fields, "scores": scores, "notes": tuple(data["notes"]), "membership": membership})
+        return cls(
+            **{
+                **fields,
+                "scores": scores,
+                "columns": tuple(ColumnFinding.from_json(each) for each in data.get("columns", ())),
+                "pairs": tuple(PairFinding.from_json(each) for each in data.get("pairs", ())),
+                "notes": tuple(data["notes"]),
+                "membership": None if attacked is None else Membership.from_json(attacked),
+            }
+        )
 
     def append_to(self, path: str | os.PathLike[str]) -> None:
         """Adds this record to a JSON-lines file."""

@@ -25,6 +25,7 @@ from gpate.datasets import benchmark_of
 from gpate.errors import DataEmpty, GpateError
 from gpate.evaluation import fidelity, memorisation
 from gpate.evaluation.cache import Cache
+from gpate.evaluation.column_verdicts import column_findings, pair_findings
 from gpate.evaluation.results import Metric, Score, Source, Value
 from gpate.evaluation.table_classifiers import (
     METRICS,
@@ -36,6 +37,7 @@ from gpate.evaluation.table_classifiers import (
     registered_classifiers,
     score,
 )
+from gpate.evaluation.table_columns import Columns
 from gpate.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -60,8 +62,8 @@ def evaluate_table(
     *,
     cache: Path | None = None,
     on_progress: OnProgress | None = None,
-) -> tuple[list[Score], list[str]]:
-    """The scores of synthetic tables, and notes for the reader; arguments as of `evaluate_records`."""
+) -> tuple[list[Score], list[str], dict[str, Any]]:
+    """Scores of synthetic tables, notes for the reader, and findings about columns and pairs; arguments as of `evaluate_records`."""
     assert isinstance(real.schema, TableSchema)
     work = Work(
         schema=real.schema,
@@ -72,11 +74,12 @@ def evaluate_table(
     outcomes = [work.drawn(draw, seed) for seed in plan.generator_seeds]
     kept = Cache(cache, *(part for rows in (work.train.rows, work.test.rows) for part in (rows.features, rows.labels)))
     ceiling = Outcome(encoded=work.train, found=kept.find(work.settings) or {})
+    first = next((i for i, outcome in enumerate(outcomes) if outcome.encoded is not None), None)
     tasks = {
         (i, name): task
         for i, outcome in enumerate([*outcomes, ceiling])
         if outcome.encoded is not None and not outcome.found
-        for name, task in work.tasks(outcome.encoded).items()
+        for name, task in work.tasks(outcome.encoded, findings=i == first).items()
     }
     results = _run(tasks, jobs=plan.jobs, on_progress=on_progress)
     for (i, name), result in results.items():
@@ -91,7 +94,8 @@ def evaluate_table(
             scores.append(metric.score("synthetic", values))
             if name in ceiling.found[group]:
                 scores.append(metric.score("real", [ceiling.found[group][name]]))
-    return scores, work.notes(outcomes, scores)
+    findings = next((o.found["columns"] for o in outcomes if o.encoded is not None), {})
+    return scores, work.notes(outcomes, scores), findings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -99,7 +103,7 @@ class Encoded:
     """A table in the two forms that are needed."""
 
     rows: Rows
-    columns: fidelity.Columns
+    columns: Columns
 
     @classmethod
     def of(cls, frame: pd.DataFrame, schema: TableSchema, quick: bool = False) -> Encoded:
@@ -110,7 +114,7 @@ class Encoded:
             frame = frame.sample(QUICK_ROWS, random_state=0).reset_index(drop=True)
         rows = Rows.of(frame, schema)
         labels = None if schema.label is None else rows.labels
-        return cls(rows=rows, columns=fidelity.Columns.of(frame, schema, rows.features, labels))
+        return cls(rows=rows, columns=Columns.of(frame, schema, rows.features, labels))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -155,13 +159,15 @@ class Work:
             reason = f"not computable, because there is no usable synthetic table: {problem}"
             return Outcome(reason=reason, found={})
 
-    def tasks(self, encoded: Encoded) -> dict[str, Task]:
-        """What is to be computed about a set, by name."""
+    def tasks(self, encoded: Encoded, *, findings: bool = False) -> dict[str, Task]:
+        """What is to be computed about a set, by name; `findings` about its columns are for one set."""
         train, test = self.train.rows, self.test.rows
         out: dict[str, Task] = {
             "fidelity": (fidelity.fidelity, (encoded.columns, self.test.columns, self.schema), _FIDELITY_COST),
             "memorisation": (memorisation.memorisation, (encoded.rows, train, test), 0),
         }
+        if findings:
+            out["columns"] = (_findings, (encoded.columns, self.test.columns, self.schema), _FIDELITY_COST)
         if encoded is self.train:
             out["memorisation"] = (memorisation.natural_copies, (train, test), 0)
         if self._reason(encoded, "accuracy") is None:
@@ -234,6 +240,10 @@ class Work:
             return f"not computable, because the quick mode leaves out {classifier.name}"
         result = outcome.found[f"{classifier.name}|{seed if classifier.seeded else self.plan.classifier_seeds[0]}"]
         return result if isinstance(result, str) else float(result[metric])
+
+
+def _findings(made: Columns, test: Columns, schema: TableSchema) -> dict[str, Any]:
+    return {"columns": column_findings(made, test, schema), "pairs": pair_findings(made, test, schema)}
 
 
 def _mean(values: Sequence[Value]) -> Value:

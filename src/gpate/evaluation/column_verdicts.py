@@ -1,0 +1,319 @@
+"""A verdict about each column of a synthetic table, and its worst pairs of columns, in words.
+
+**The rule.** Real records are divided at random into two halves, `SPLITS` times. Synthetic records are compared with one half, as many of
+them; on average over the divisions that is the error. Of the other half real samples are compared with it likewise: all of it, which is the
+reference that is shown, a tenth of it, and a hundredth. A column is
+
+- **close** if its error is at most that of 19 in 20 real samples of a tenth of the size,
+- **far off** if it is more than that of 19 in 20 real samples of a hundredth of the size,
+- and **differs** between the two.
+
+So the bounds come from the real records and their number, for every column and measure by itself. Of the total variation, the mean and the
+standard deviation the worst decides. What differs is found by the same rule for missing values, for single values and categories, and
+for quantiles. The bound of a proportion is one record of the sample at least, so that a value that no real record has may occur.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpate.evaluation.fidelity import association, present, quantile_errors_of_counts, summary
+from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
+from gpate.evaluation.marginal_distances import chosen, joint, total_variation
+from gpate.evaluation.table_columns import BINS, Cells, Codes, Columns, Floats, cells_of
+from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, TableSchema
+
+SPLITS, PAIR_SPLITS = 20, 2
+MOST_ROWS, MOST_PAIRS = 10_000, 2_500
+"""Records of a half, and pairs that are looked at: all of 70 columns."""
+
+WORST_PAIRS, WORDS = 8, 3
+"""Pairs that are named, and reasons that are given for a verdict."""
+
+FEWER: dict[Verdict, int] = {"differs": 10, "far off": 100}
+"""A verdict is at least this if real samples of which there is only one record in so many are nearer."""
+
+MOST = 0.95
+"""Of such samples."""
+
+Rows = NDArray[np.int64]
+_DISTANCE, _MISSING, _MEAN, _DEVIATION, _REST = range(5)
+"""Places of errors. The rest: for numbers and times those of quantiles; then those of single values or categories."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Split:
+    """Places of synthetic records, of a half of the real ones, and of as many or fewer of the other half."""
+
+    made: Rows
+    half: Rows
+    other: Rows
+
+    def sample(self, fewer: int) -> Rows:
+        """Real records of which there is one in so many."""
+        return self.other[: max(len(self.other) // fewer, 1)]
+
+
+def column_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[ColumnFinding, ...]:
+    """A finding for each column, in the order of the schema; none if there are fewer than two real records."""
+    splits = list(_splits(len(made), len(held), SPLITS))
+    if not splits:
+        return ()
+    cells = tuple(cells_of(columns, held, schema) for columns in (made, held))
+    return tuple(_finding(_Sides.of(column, made, held, cells), splits) for column in schema.columns)
+
+
+def pair_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[PairFinding, ...]:
+    """Those pairs of columns that are further than close, by how far they exceed that bound; at most `WORST_PAIRS`."""
+    splits = list(_splits(len(made), len(held), SPLITS))
+    a, b = (cells_of(columns, held, schema) for columns in (made, held))
+    found = []
+    for names in chosen(list(a.codes), 2, MOST_PAIRS) if splits else ():
+        x, y = (joint(cells, names) for cells in (a, b))
+        size = math.prod(a.sizes[name] for name in names)
+        error = _mean([total_variation(x[s.made], y[s.half], size) for s in splits[:PAIR_SPLITS]])
+        bounds = {
+            verdict: max(total_variation(y[s.sample(fewer)], y[s.half], size) for s in splits[:PAIR_SPLITS])
+            for verdict, fewer in FEWER.items()
+        }
+        bounds = {v: max(bound, 1 / len(splits[0].sample(FEWER[v]))) for v, bound in bounds.items()}
+        if error > bounds["differs"]:
+            found.append(
+                (error / bounds["differs"], names, error, "far off" if error > bounds["far off"] else "differs")
+            )
+    found.sort(key=lambda row: -row[0])
+    findings = []
+    for _, names, error, verdict in found[:WORST_PAIRS]:
+        y, size = joint(b, names), math.prod(a.sizes[name] for name in names)
+        reference = _mean([total_variation(y[s.other], y[s.half], size) for s in splits[:PAIR_SPLITS]])
+        words = _relation(a, b, names, splits)
+        findings.append(
+            PairFinding(
+                first=names[0], second=names[1], verdict=verdict, words=words, distance=error, reference=reference
+            )
+        )
+    return tuple(findings)
+
+
+def _splits(made: int, held: int, count: int) -> Iterator[Split]:
+    size = min(held // 2, made, MOST_ROWS)
+    rng = np.random.default_rng(0)
+    for _ in range(count if size else 0):
+        order = rng.permutation(held)
+        yield Split(made=rng.permutation(made)[:size], half=order[:size], other=order[size : 2 * size])
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Sides:
+    """A column of synthetic (0) and of real records (1).
+
+    Attributes:
+        column: its declaration.
+        codes: cells.
+        size: how many cells there are.
+        values: numbers and times in their own units, times in seconds; NaN where missing.
+        ranks: the places of those that are not missing among all values in their order, -1 for the others.
+        ordered: all values in their order, on the declared scale.
+        spikes: places of single values that a tenth of the records of one side have.
+    """
+
+    column: Column
+    codes: tuple[Codes, ...]
+    size: int
+    values: tuple[Floats, ...] = ()
+    ranks: tuple[Codes, ...] = ()
+    ordered: Floats
+    spikes: Codes
+
+    @classmethod
+    def of(cls, column: Column, made: Columns, held: Columns, cells: tuple[Cells, ...]) -> _Sides:
+        name = column.name
+        codes, size = tuple(c.codes[name] for c in cells), cells[0].sizes[name]
+        if not isinstance(column, Bounded):
+            nothing = np.zeros(0, dtype=np.int64)
+            return cls(column=column, codes=codes, size=size, ordered=np.zeros(0), spikes=nothing)
+        numbers = [made.numbers[name], held.numbers[name]]
+        low, high = column.span
+        values = tuple(
+            c.values[name] if name in c.values else low + c.numbers[name] * (high - low) for c in (made, held)
+        )
+        ordered = np.unique(present(np.concatenate(numbers)))
+        ranks = tuple(np.where(np.isnan(side), -1, np.searchsorted(ordered, side)) for side in numbers)
+        counts = [np.bincount(side[side >= 0], minlength=len(ordered)) * BINS >= len(side) for side in ranks]
+        return cls(
+            column=column,
+            codes=codes,
+            size=size,
+            values=values,
+            ranks=ranks,
+            ordered=ordered,
+            spikes=np.flatnonzero(counts[0] | counts[1]),
+        )
+
+    def profile(self, side: int, rows: Rows) -> _Profile:
+        """What is compared, of some records of a side."""
+        cells = np.bincount(self.codes[side][rows], minlength=self.size) / len(rows)
+        if not self.values:
+            return _Profile(cells=cells, levels=cells[1:])
+        ranks = self.ranks[side][rows]
+        counts = np.bincount(ranks[ranks >= 0], minlength=len(self.ordered))
+        values = present(self.values[side][rows])
+        return _Profile(
+            cells=cells,
+            levels=counts[self.spikes] / len(rows),
+            up_to=np.cumsum(counts),
+            mean=float(values.mean()) if len(values) else math.nan,
+            deviation=float(values.std()) if len(values) else math.nan,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Profile:
+    """Some records of a column.
+
+    Attributes:
+        cells: proportions of cells, that of missing values first.
+        levels: proportions of categories, or of spikes.
+        up_to: of numbers and times, how many are at most each value, in their order.
+        mean: of those; likewise `deviation`.
+    """
+
+    cells: Floats
+    levels: Floats
+    up_to: Codes | None = None
+    mean: float = math.nan
+    deviation: float = math.nan
+
+    def errors(self, real: _Profile) -> Floats:
+        """All errors against real records, with their signs; what does not exist is NaN."""
+        difference = self.cells - real.cells
+        ratios = [math.nan, math.nan]
+        if real.deviation > 0:
+            ratios = [(self.mean - real.mean) / real.deviation, self.deviation / real.deviation - 1.0]
+        quantiles = []
+        if self.up_to is not None and real.up_to is not None:
+            quantiles = quantile_errors_of_counts(self.up_to, real.up_to).tolist()
+        distance = np.abs(difference).sum() / 2
+        return np.array([distance, difference[0], *ratios, *quantiles, *(self.levels - real.levels)])
+
+
+def _finding(sides: _Sides, splits: list[Split]) -> ColumnFinding:
+    halves = [sides.profile(1, split.half) for split in splits]
+
+    def errors(side: int, rows: Callable[[Split], Rows]) -> Floats:
+        return np.stack([sides.profile(side, rows(s)).errors(half) for s, half in zip(splits, halves, strict=True)])
+
+    made, real = errors(0, lambda split: split.made), errors(1, lambda split: split.other)
+    error = _average(np.abs(made))
+    beyond = {}
+    for verdict, fewer in FEWER.items():
+        bound = _usual(np.abs(errors(1, lambda split, fewer=fewer: split.sample(fewer))))  # type: ignore[misc]
+        least = np.full(len(bound), 1 / len(splits[0].sample(fewer)))
+        least[[_MEAN, _DEVIATION]] = 0.0  # no proportions
+        beyond[verdict] = error > np.maximum(bound, least)
+    decisive = [_DISTANCE, _MEAN, _DEVIATION]
+    verdict = next((v for v in reversed(FEWER) if beyond[v][decisive].any()), "close")
+    off = np.where(_average(made) > 0, 1, -1) * beyond["differs"]
+    values = sides.values or (np.zeros(0), np.zeros(0))
+    return ColumnFinding(
+        column=sides.column.name,
+        kind=sides.column.type,
+        verdict=verdict,
+        words=tuple(_words(sides, off, error)[:WORDS]) if verdict != "close" else (),
+        distance=float(error[_DISTANCE]),
+        reference=float(_average(real)[_DISTANCE]),
+        missing=(float((sides.codes[0] == 0).mean()), float((sides.codes[1] == 0).mean())),
+        synthetic=summary(values[0]),
+        real=summary(values[1]),
+    )
+
+
+def _average(errors: Floats) -> Floats:
+    """The mean over splits of errors that exist; NaN if none does."""
+    there = ~np.isnan(errors)
+    return np.where(there.any(0), np.nan_to_num(errors).sum(0) / np.maximum(there.sum(0), 1), math.nan)
+
+
+def _usual(sizes: Floats) -> Floats:
+    """What 19 in 20 are not above, of those that exist."""
+    return np.array([np.quantile(found, MOST) if len(found := present(column)) else math.nan for column in sizes.T])
+
+
+def _words(sides: _Sides, off: Floats, error: Floats) -> list[str]:
+    """What differs. `off` has the signs of errors that are beyond the bound, 0 for the others; both as `_Profile.errors`."""
+    words = []
+    if off[_MISSING]:
+        words.append(_proportions("missing values", *((codes == 0).mean() for codes in sides.codes)))
+    first = _REST + (len(QUANTILES) if sides.values else 0)
+    for i in np.argsort(-error[first:], kind="stable"):
+        if off[first + i]:
+            rows = sides.ranks if sides.values else sides.codes
+            code = sides.spikes[i] if sides.values else i + 1
+            words.append(_proportions(_level(sides, int(i)), *((side == code).mean() for side in rows)))
+    if not sides.values:
+        return words or ["many categories a little off"]
+    quantiles = off[_REST:first]
+    low, middle, high = quantiles[:2], quantiles[1:4], quantiles[3:]
+    if abs(middle.sum()) == 3:
+        words.append(f"shifted {'up' if middle[0] > 0 else 'down'}")
+    elif low.min() < 0 < high.max() and low.max() <= 0 <= high.min():
+        words.append("too wide")
+    elif high.min() < 0 < low.max() and high.max() <= 0 <= low.min():
+        words.append("too narrow")
+    elif off[_DEVIATION] and not quantiles.any():
+        words.append(f"tails too {'long' if off[_DEVIATION] > 0 else 'short'}")
+    if off[_MEAN]:
+        word = "high" if off[_MEAN] > 0 else "low"
+        words.append(f"mean too {word} by {error[_MEAN]:.2g} standard deviations")
+    if off[_DEVIATION]:
+        word = "large" if off[_DEVIATION] > 0 else "small"
+        words.append(f"standard deviation too {word} by {_percent(error[_DEVIATION])}")
+    return words or ["another shape"]
+
+
+def _relation(a: Cells, b: Cells, names: Sequence[str], splits: list[Split]) -> tuple[str, ...]:
+    """Whether a pair is related too weakly or too strongly: by more than any two halves of the real records differ."""
+
+    def strength(cells: Cells, rows: Rows) -> float:
+        x, y = names
+        return association(cells.codes[x][rows], cells.codes[y][rows], cells.sizes[x], cells.sizes[y])
+
+    found = np.array([[strength(a, s.made), strength(b, s.half), strength(b, s.other)] for s in splits])
+    made, real = _mean(found[:, 0]), _mean(found[:, 1:])
+    if abs(made - real) <= np.abs(found[:, 1] - found[:, 2]).max():
+        return ("related as real ones are; the columns themselves differ",)
+    return (f"related too {'weakly' if made < real else 'strongly'}: Cramer's V {made:.2f}, real {real:.2f}",)
+
+
+def _proportions(what: str, made: float, real: float) -> str:
+    return f"too {'few' if made < real else 'many'} {what}: {_percent(made)}, real {_percent(real)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def _level(sides: _Sides, place: int) -> str:
+    """A category or a spike as people write it."""
+    column = sides.column
+    if isinstance(column, Boolean):
+        return ("false", "true")[place]
+    if isinstance(column, Categorical):
+        return str(column.categories[place])
+    rank = sides.spikes[place]
+    side = 0 if (sides.ranks[0] == rank).any() else 1
+    value = float(sides.values[side][np.flatnonzero(sides.ranks[side] == rank)[0]])
+    if isinstance(column, Datetime):
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
+    return "zeros" if value == 0 else f"{value:.10g}"
