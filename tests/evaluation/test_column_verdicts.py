@@ -81,8 +81,8 @@ def test_categories_are_named_and_dates_are_dates() -> None:
         {"town": np.array(list("abcc"))[np.arange(N) % 4], "flag": True, "day": pd.Timestamp("2020-03-01")}
     )
     found = findings(made, real, facts)
-    assert set(found["town"].words) == {"too few a: 25%, real 50%", "too many c: 50%, real 25%"}
-    assert "too many true: 100%, real 50%" in found["flag"].words
+    assert set(found["town"].words) == {"too few “a”: 25%, real 50%", "too many “c”: 50%, real 25%"}
+    assert "too many “true”: 100%, real 50%" in found["flag"].words
     assert found["day"].words[0] == "too many 2020-03-01: 100%, real 0.275%"
     assert {each.verdict for each in found.values()} == {"far off"}
 

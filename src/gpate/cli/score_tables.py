@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from gpate.accounting.guesses import most_hits
 from gpate.cli.terminal import console
+from gpate.evaluation.findings import ColumnFinding, PairFinding
 from gpate.evaluation.results import FALSE_ALARMS, Evaluation, Membership, Score
 
 TITLES = {
@@ -23,10 +25,18 @@ TITLES = {
     "copy_share": "copies",
     "nearer_to_train": "nearer to train",
     "nn_distance_ratio": "nearest neighbour ratio",
+    "k-marginal score": "k-marginal score (NIST, of 1000)",
 }
+TIMES = {"k-marginal score": 1000}
+"""Scores that are shown on another scale than they are kept on."""
+
+VERDICTS = {"close": "green", "differs": "yellow", "far off": "red"}
+WORST = 8
+"""Columns that are named."""
+
 GROUPS = {
     "utility": "Utility: trained on the synthetic records, tested on real ones",
-    "fidelity": "Fidelity: synthetic records against real test records",
+    "fidelity": "Fidelity: synthetic records, and real training records, against real test records",
     "quality": "Quality of the images",
     "memorisation": "Memorisation: synthetic records against the training records",
 }
@@ -45,6 +55,8 @@ def show(found: Evaluation) -> None:
         scores = [s for s in found.scores if s.group == group]
         if any(s.values for s in scores):
             _print(title, *(_grids(scores) if group == "utility" else [_list(scores)]))
+        if group == "fidelity" and found.columns:
+            _findings(found)
     _verdict(found)
     if found.membership is not None:
         _membership(found, found.membership)
@@ -84,8 +96,9 @@ def _facts(found: Evaluation) -> list[str]:
 def _number(score: Score | None) -> str:
     if score is None or not score.values:
         return "-" if score is not None else ""
-    spread = len(score.values) > 1
-    return f"{score.mean:z.3f}" + (f" [dim]± {score.std:.3f}[/]" if spread else "")
+    times, spread = TIMES.get(score.metric, 1), len(score.values) > 1
+    places = 1 if times > 1 else 3
+    return f"{times * score.mean:z.{places}f}" + (f" [dim]± {times * score.std:.{places}f}[/]" if spread else "")
 
 
 def _grids(scores: Sequence[Score]) -> list[Table]:
@@ -138,6 +151,48 @@ def _list(scores: Sequence[Score]) -> Table:
         label = TITLES.get(metric, metric) + (f" ({subject})" if subject else "")
         direction = "" if larger is None else "higher" if larger else "lower"
         table.add_row(escape(label), _number(sides.get("synthetic")), _number(sides.get("real")), direction)
+    return table
+
+
+def _findings(found: Evaluation) -> None:
+    """Which columns and pairs are not close, the worst first."""
+    counts = Counter(each.verdict for each in found.columns)
+    said = ", ".join(
+        f"[{style}]{counts[verdict]} {'differ' if verdict == 'differs' and counts[verdict] > 1 else verdict}[/]"
+        for verdict, style in VERDICTS.items()
+        if counts[verdict]
+    )
+    order = list(VERDICTS)
+    worst = sorted(
+        (each for each in found.columns if each.verdict != "close"),
+        key=lambda each: (-order.index(each.verdict), -each.distance),
+    )
+    console.print(f"[bold]Columns, one by one[/]: {said}", highlight=False, soft_wrap=True)
+    if worst:
+        console.print(_named("column", [((each.column,), each) for each in worst[:WORST]]), highlight=False)
+    if len(worst) > WORST:
+        console.print(f"[dim]and {len(worst) - WORST} more; all are in --json and --append[/]", highlight=False)
+    if found.pairs:
+        pairs = [((each.first, each.second), each) for each in found.pairs]
+        console.print(_named("pair", pairs), highlight=False)
+    rule = (
+        "close: as near to test records as 19 in 20 real samples of a tenth of the size. "
+        "far off: further than 19 in 20 of a hundredth. real: real samples of the same size."
+    )
+    console.print(f"[dim]{rule}[/]", highlight=False, soft_wrap=True)
+
+
+def _named(what: str, rows: Sequence[tuple[tuple[str, ...], ColumnFinding | PairFinding]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
+    table.add_column(what, overflow="fold")
+    table.add_column("", no_wrap=True)
+    table.add_column("distance", justify="right", header_style="bold", no_wrap=True)
+    table.add_column("real", justify="right", style="green", header_style="green", no_wrap=True)
+    table.add_column("what differs", overflow="fold")
+    for names, each in rows:
+        verdict = f"[{VERDICTS[each.verdict]}]{each.verdict}[/]"
+        figures = f"{each.distance:.3f}", f"{each.reference:.3f}"
+        table.add_row(escape(", ".join(names)), verdict, *figures, escape("; ".join(each.words)))
     return table
 
 

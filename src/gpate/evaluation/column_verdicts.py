@@ -1,8 +1,8 @@
 """A verdict about each column of a synthetic table, and its worst pairs of columns, in words.
 
-**The rule.** Real records are divided at random into two halves, `SPLITS` times. Synthetic records are compared with one half, as many of
-them; on average over the divisions that is the error. Of the other half real samples are compared with it likewise: all of it, which is the
-reference that is shown, a tenth of it, and a hundredth. A column is
+**The rule.** Real records are divided at random into two halves, `SPLITS` times. As many synthetic records are compared with one half; the
+mean over the divisions is the error. So is the other half, which gives the reference that is shown, and so are `SAMPLES` samples of a tenth
+and of a hundredth of the other half. A column is
 
 - **close** if its error is at most that of 19 in 20 real samples of a tenth of the size,
 - **far off** if it is more than that of 19 in 20 real samples of a hundredth of the size,
@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,20 @@ from gpate.evaluation.fidelity import association, present, quantile_errors_of_c
 from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
 from gpate.evaluation.marginal_distances import chosen, joint, total_variation
 from gpate.evaluation.table_columns import BINS, Cells, Codes, Columns, Floats, cells_of
-from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, TableSchema
+from gpate.schema import Boolean, Bounded, Column, Datetime, TableSchema
 
-SPLITS, PAIR_SPLITS = 20, 2
+SPLITS, SAMPLES = 10, 10
+"""Divisions into halves, and real samples of each size from each."""
+
+PAIR_SPLITS = 2
 MOST_ROWS, MOST_PAIRS = 10_000, 2_500
 """Records of a half, and pairs that are looked at: all of 70 columns."""
 
 WORST_PAIRS, WORDS = 8, 3
 """Pairs that are named, and reasons that are given for a verdict."""
+
+RANKS = 1_000
+"""Groups of neighbouring values that quantiles tell apart."""
 
 FEWER: dict[Verdict, int] = {"differs": 10, "far off": 100}
 """A verdict is at least this if real samples of which there is only one record in so many are nearer."""
@@ -50,15 +57,16 @@ _DISTANCE, _MISSING, _MEAN, _DEVIATION, _REST = range(5)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Split:
-    """Places of synthetic records, of a half of the real ones, and of as many or fewer of the other half."""
+    """Places of synthetic records, of a half of the real ones, and of the other half; as many of each."""
 
     made: Rows
     half: Rows
     other: Rows
 
-    def sample(self, fewer: int) -> Rows:
-        """Real records of which there is one in so many."""
-        return self.other[: max(len(self.other) // fewer, 1)]
+    def samples(self, fewer: int) -> list[Rows]:
+        """Some samples of the other half, without a record in common, each one in so many of it."""
+        size = max(len(self.other) // fewer, 1)
+        return [self.other[i : i + size] for i in range(0, size * min(SAMPLES, len(self.other) // size), size)]
 
 
 def column_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[ColumnFinding, ...]:
@@ -80,10 +88,12 @@ def pair_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[Pa
         size = math.prod(a.sizes[name] for name in names)
         error = _mean([total_variation(x[s.made], y[s.half], size) for s in splits[:PAIR_SPLITS]])
         bounds = {
-            verdict: max(total_variation(y[s.sample(fewer)], y[s.half], size) for s in splits[:PAIR_SPLITS])
+            verdict: max(
+                max(total_variation(y[s.samples(fewer)[0]], y[s.half], size) for s in splits[:PAIR_SPLITS]),
+                1 / len(splits[0].samples(fewer)[0]),
+            )
             for verdict, fewer in FEWER.items()
         }
-        bounds = {v: max(bound, 1 / len(splits[0].sample(FEWER[v]))) for v, bound in bounds.items()}
         if error > bounds["differs"]:
             found.append(
                 (error / bounds["differs"], names, error, "far off" if error > bounds["far off"] else "differs")
@@ -123,9 +133,8 @@ class _Sides:
         codes: cells.
         size: how many cells there are.
         values: numbers and times in their own units, times in seconds; NaN where missing.
-        ranks: the places of those that are not missing among all values in their order, -1 for the others.
-        ordered: all values in their order, on the declared scale.
-        spikes: places of single values that a tenth of the records of one side have.
+        ranks: the places of values in their order, those of `RANKS` groups of neighbours at most; -1 where missing.
+        levels: single values that a tenth of the records of one side have; `level` is the place of each value among them, or -1.
     """
 
     column: Column
@@ -133,49 +142,70 @@ class _Sides:
     size: int
     values: tuple[Floats, ...] = ()
     ranks: tuple[Codes, ...] = ()
-    ordered: Floats
-    spikes: Codes
+    level: tuple[Codes, ...] = ()
+    levels: tuple[str, ...]
 
     @classmethod
     def of(cls, column: Column, made: Columns, held: Columns, cells: tuple[Cells, ...]) -> _Sides:
         name = column.name
         codes, size = tuple(c.codes[name] for c in cells), cells[0].sizes[name]
         if not isinstance(column, Bounded):
-            nothing = np.zeros(0, dtype=np.int64)
-            return cls(column=column, codes=codes, size=size, ordered=np.zeros(0), spikes=nothing)
-        numbers = [made.numbers[name], held.numbers[name]]
+            words = ("false", "true") if isinstance(column, Boolean) else getattr(column, "categories", ())
+            return cls(
+                column=column,
+                codes=codes,
+                size=size,
+                level=tuple(side - 1 for side in codes),
+                levels=tuple(f"“{word}”" for word in words),
+            )
         low, high = column.span
+        numbers = [c.numbers[name] for c in (made, held)]
         values = tuple(
             c.values[name] if name in c.values else low + c.numbers[name] * (high - low) for c in (made, held)
         )
-        ordered = np.unique(present(np.concatenate(numbers)))
-        ranks = tuple(np.where(np.isnan(side), -1, np.searchsorted(ordered, side)) for side in numbers)
-        counts = [np.bincount(side[side >= 0], minlength=len(ordered)) * BINS >= len(side) for side in ranks]
+        pooled = np.sort(present(np.concatenate(numbers)))
+        groups = np.unique(pooled[np.linspace(0, len(pooled) - 1, RANKS).astype(np.int64)]) if len(pooled) else pooled
+        spikes = np.unique(np.concatenate([_frequent(side) for side in numbers]))
+        places = [np.searchsorted(spikes, side) for side in numbers]
         return cls(
             column=column,
             codes=codes,
             size=size,
             values=values,
-            ranks=ranks,
-            ordered=ordered,
-            spikes=np.flatnonzero(counts[0] | counts[1]),
+            ranks=tuple(np.where(np.isnan(side), -1, np.searchsorted(groups, side)) for side in numbers),
+            level=tuple(np.where(np.isin(side, spikes), at, -1) for side, at in zip(numbers, places, strict=True)),
+            levels=tuple(_shown(column, spike, numbers, values) for spike in spikes),
         )
 
     def profile(self, side: int, rows: Rows) -> _Profile:
         """What is compared, of some records of a side."""
+        level = self.level[side][rows]
         cells = np.bincount(self.codes[side][rows], minlength=self.size) / len(rows)
+        levels = np.bincount(level[level >= 0], minlength=len(self.levels)) / len(rows)
         if not self.values:
-            return _Profile(cells=cells, levels=cells[1:])
-        ranks = self.ranks[side][rows]
-        counts = np.bincount(ranks[ranks >= 0], minlength=len(self.ordered))
-        values = present(self.values[side][rows])
+            return _Profile(cells=cells, levels=levels)
+        ranks, values = self.ranks[side][rows], present(self.values[side][rows])
         return _Profile(
             cells=cells,
-            levels=counts[self.spikes] / len(rows),
-            up_to=np.cumsum(counts),
+            levels=levels,
+            up_to=np.cumsum(np.bincount(ranks[ranks >= 0], minlength=RANKS)),
             mean=float(values.mean()) if len(values) else math.nan,
             deviation=float(values.std()) if len(values) else math.nan,
         )
+
+
+def _frequent(numbers: Floats) -> Floats:
+    """Values that a tenth of the records or more have."""
+    found, counts = np.unique(present(numbers), return_counts=True)
+    return found[counts * BINS >= len(numbers)]
+
+
+def _shown(column: Bounded, number: float, numbers: Sequence[Floats], values: Sequence[Floats]) -> str:
+    """A single value, which one of the sides has, as people write it."""
+    value = next(float(own[side == number][0]) for side, own in zip(numbers, values, strict=True) if number in side)
+    if isinstance(column, Datetime):
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
+    return "zeros" if value == 0 else f"{value:.10g}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -184,8 +214,8 @@ class _Profile:
 
     Attributes:
         cells: proportions of cells, that of missing values first.
-        levels: proportions of categories, or of spikes.
-        up_to: of numbers and times, how many are at most each value, in their order.
+        levels: proportions of categories, or of frequent single values.
+        up_to: of numbers and times, how many are at most of each rank.
         mean: of those; likewise `deviation`.
     """
 
@@ -211,15 +241,16 @@ class _Profile:
 def _finding(sides: _Sides, splits: list[Split]) -> ColumnFinding:
     halves = [sides.profile(1, split.half) for split in splits]
 
-    def errors(side: int, rows: Callable[[Split], Rows]) -> Floats:
-        return np.stack([sides.profile(side, rows(s)).errors(half) for s, half in zip(splits, halves, strict=True)])
+    def errors(side: int, rows: Callable[[Split], list[Rows]]) -> Floats:
+        pairs = zip(splits, halves, strict=True)
+        return np.stack([sides.profile(side, each).errors(half) for split, half in pairs for each in rows(split)])
 
-    made, real = errors(0, lambda split: split.made), errors(1, lambda split: split.other)
+    made, real = errors(0, lambda split: [split.made]), errors(1, lambda split: [split.other])
     error = _average(np.abs(made))
     beyond = {}
     for verdict, fewer in FEWER.items():
-        bound = _usual(np.abs(errors(1, lambda split, fewer=fewer: split.sample(fewer))))  # type: ignore[misc]
-        least = np.full(len(bound), 1 / len(splits[0].sample(fewer)))
+        bound = _usual(np.abs(errors(1, partial(Split.samples, fewer=fewer))))
+        least = np.full(len(bound), 1 / len(splits[0].samples(fewer)[0]))
         least[[_MEAN, _DEVIATION]] = 0.0  # no proportions
         beyond[verdict] = error > np.maximum(bound, least)
     decisive = [_DISTANCE, _MEAN, _DEVIATION]
@@ -258,9 +289,7 @@ def _words(sides: _Sides, off: Floats, error: Floats) -> list[str]:
     first = _REST + (len(QUANTILES) if sides.values else 0)
     for i in np.argsort(-error[first:], kind="stable"):
         if off[first + i]:
-            rows = sides.ranks if sides.values else sides.codes
-            code = sides.spikes[i] if sides.values else i + 1
-            words.append(_proportions(_level(sides, int(i)), *((side == code).mean() for side in rows)))
+            words.append(_proportions(sides.levels[i], *((level == i).mean() for level in sides.level)))
     if not sides.values:
         return words or ["many categories a little off"]
     quantiles = off[_REST:first]
@@ -302,18 +331,3 @@ def _proportions(what: str, made: float, real: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
-
-
-def _level(sides: _Sides, place: int) -> str:
-    """A category or a spike as people write it."""
-    column = sides.column
-    if isinstance(column, Boolean):
-        return ("false", "true")[place]
-    if isinstance(column, Categorical):
-        return str(column.categories[place])
-    rank = sides.spikes[place]
-    side = 0 if (sides.ranks[0] == rank).any() else 1
-    value = float(sides.values[side][np.flatnonzero(sides.ranks[side] == rank)[0]])
-    if isinstance(column, Datetime):
-        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
-    return "zeros" if value == 0 else f"{value:.10g}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpate.errors import ColumnMissing, DataEmpty, InvalidValue
 from gpate.schema import Boolean, Bounded, Categorical, Numeric, TableSchema
-from gpate.schema.column_values import in_own_units, read
+from gpate.schema.column_values import read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class Columns:
             else:
                 numbers[column.name] = np.where(found.missing, np.nan, found.numbers)[kept]
             if isinstance(column, Numeric):
-                values[column.name] = in_own_units(column, found)[kept]
+                values[column.name] = found.values[kept]
         if features is None:
             features = np.zeros((int(np.sum(kept)), 0), dtype=np.float32)
         if labels is not None:

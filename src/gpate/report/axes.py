@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gpate.report.formatting import name, number
 from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 from gpate.schema.column_values import Read, in_own_units, values_of
+from gpate.schema.columns import UNITS
 
 BINS, NAMES = 24, 8
 """Most bins of a histogram, most names of a list; further names are counted together."""
@@ -105,9 +106,25 @@ def _shown(column: Bounded, place: float) -> str:
     """A place on the unit scale as people write it."""
     value: Any = values_of(column, in_own_units(column, np.array([place])), np.array([False]))[0]
     if isinstance(column, Datetime):
-        return str(np.datetime_as_string(value, unit="D" if column.unit == "day" else "m")).replace("T", " ")
+        return _time(column, value)
     assert isinstance(column, Numeric)
     return number(float(value))
+
+
+def shown_value(column: Bounded, value: float) -> str:
+    """A value in a column's own units (seconds since 1970 for times) as people write it."""
+    if isinstance(column, Datetime):
+        return _time(column, np.datetime64(round(value), "s"))
+    return number(value)
+
+
+def shown_spread(column: Bounded, value: float) -> str:
+    """A difference of two such values."""
+    return f"{number(value / UNITS['day'])} days" if isinstance(column, Datetime) else number(value)
+
+
+def _time(column: Datetime, value: Any) -> str:
+    return str(np.datetime_as_string(value, unit="D" if column.unit == "day" else "m")).replace("T", " ")
 
 
 def associations(columns: list[Column], reads: list[Read]) -> Floats:

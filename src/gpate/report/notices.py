@@ -158,6 +158,12 @@ def _table_gaps(figures: TableFigures) -> list[Notice]:
     if figures.constant:
         text = f"{listed(figures.constant)}: every synthetic record has the same value. Nothing was learnt about it."
         found.append(Notice(level="care", title="Columns with one value", text=text))
+    if figures.far:
+        text = (
+            f"{listed(figures.far, most=4)}. A hundredth as many real records would be nearer to the real ones: do not rely on figures "
+            "of these columns. Fix: a larger ε; more records; closer bounds, if such are known without a look at the records."
+        )
+        found.append(Notice(level="care", title="Columns far off", text=text))
     if figures.shifted:
         more = "; and others" if len(figures.shifted) > 4 else ""
         text = (

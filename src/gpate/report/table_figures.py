@@ -1,22 +1,26 @@
 """Figures of a table: a histogram of each column, associations between columns, and the strongest pairs.
 
-With real records each figure has both sides and the columns that differ most come first; without them it shows the
-synthetic side, in the order of the schema. No record is drawn by itself: all figures are proportions of bins.
+With real records each figure has both sides and a verdict (`gpate.evaluation.column_verdicts`), and the columns that differ most come
+first; without them it shows the synthetic side, in the order of the schema. No record is drawn by itself: all figures are
+proportions of bins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from markupsafe import Markup
 
-from gpate.errors import InvalidValue
+from gpate.errors import DataEmpty, InvalidValue
+from gpate.evaluation.column_verdicts import column_findings, pair_findings
+from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
+from gpate.evaluation.table_columns import Columns
 from gpate.report import svg
-from gpate.report.axes import Axis, Floats, associations, axis_for
+from gpate.report.axes import Axis, Floats, associations, axis_for, shown_spread, shown_value
 from gpate.report.formatting import name, number, percent
-from gpate.schema import Categorical, Numeric, TableSchema
+from gpate.schema import Bounded, Categorical, Column, Numeric, TableSchema
 from gpate.schema.column_values import Read, read
 
 if TYPE_CHECKING:
@@ -29,28 +33,45 @@ SHOWN, TOGETHER, PAIRS = 12, 20, 6
 """Columns shown at once (the others unfold), columns in a heat map, pairs of columns."""
 
 SHIFT = 0.25
-"""Real standard deviations by which a mean may be off without a word."""
+"""Real standard deviations by which a mean may be off without a warning."""
+
+VERDICTS = ("", *get_args(Verdict))
+"""From the best to the worst."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFigure:
-    """A column: its picture and a line about it."""
+    """A column.
+
+    Attributes:
+        name: as in the schema; `kind` is its type.
+        picture: of its values.
+        note: a line about it.
+        verdict: about it beside real records; empty without them. `words` are the reasons.
+        rows: mean, standard deviation and quantiles: of what, real, synthetic.
+        distance: by which it differs.
+    """
 
     name: str
     kind: str
     picture: Markup
     note: str
-    distance: float | None
+    verdict: str = ""
+    words: str = ""
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    distance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairRow:
-    """A pair of columns whose association differs."""
+    """A pair of columns that is not close to the real one."""
 
     first: str
     second: str
-    real: str
-    synthetic: str
+    verdict: str
+    distance: str
+    reference: str
+    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +86,8 @@ class TableFigures:
     unused: dict[str, list[str]]
     constant: list[str]
     shifted: list[str]
+    verdicts: str
+    far: list[str]
     distance: float | None
 
 
@@ -79,23 +102,59 @@ def table_figures(schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFra
     Raises:
         SchemaError: the real records do not fit the schema.
     """
+    held_frame = None if real is None else _thinned(schema, real)
     made = _reads(schema, synthetic)
-    held = None if real is None else _reads(schema, _thinned(schema, real))
+    held = None if held_frame is None else _reads(schema, held_frame)
+    found, worst = ((), ()) if held_frame is None else _findings(schema, synthetic, held_frame)
+    by_name = {finding.column: finding for finding in found}
     axes = [axis_for(column, made[i], *([] if held is None else [held[i]])) for i, column in enumerate(schema.columns)]
-    figures = [_column(axis, made[i], None if held is None else held[i]) for i, axis in enumerate(axes)]
+    figures = [
+        _column(axis, made[i], None if held is None else held[i], by_name.get(axis.column.name))
+        for i, axis in enumerate(axes)
+    ]
     distances = [figure.distance for figure in figures if figure.distance is not None]
     unused, constant = _gaps(schema, made)
-    heats, worst, pairs, left_out = _together(schema, axes, made, held)
+    heats, pairs, left_out = _together(schema, axes, made, held)
     return TableFigures(
-        columns=sorted(figures, key=lambda figure: -(figure.distance or 0.0)),
+        columns=sorted(figures, key=lambda figure: (-VERDICTS.index(figure.verdict), -(figure.distance or 0.0))),
         heats=heats,
         left_out=left_out,
-        worst=worst,
+        worst=[_pair(pair) for pair in worst],
         pairs=pairs,
         unused=unused,
         constant=constant,
         shifted=[] if held is None else _shifted(schema, made, held),
+        verdicts=_counted([figure.verdict for figure in figures if figure.verdict]),
+        far=[f"{figure.name} ({figure.words})" for figure in figures if figure.verdict == "far off"],
         distance=float(np.mean(distances)) if distances else None,
+    )
+
+
+def _findings(
+    schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFrame
+) -> tuple[tuple[ColumnFinding, ...], tuple[PairFinding, ...]]:
+    """About columns and pairs; none if no real record fits the schema."""
+    try:
+        made, held = (Columns.of(frame, schema) for frame in (synthetic, real))
+    except DataEmpty:
+        return (), ()
+    return column_findings(made, held, schema), pair_findings(made, held, schema)
+
+
+def _counted(verdicts: list[str]) -> str:
+    """As in: 12 close, 2 differ, 1 far off."""
+    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS[1:] if verdict in verdicts]
+    return ", ".join(f"{n} {'differ' if verdict == 'differs' and n > 1 else verdict}" for verdict, n in counts)
+
+
+def _pair(found: PairFinding) -> PairRow:
+    return PairRow(
+        first=name(found.first),
+        second=name(found.second),
+        verdict=found.verdict,
+        distance=percent(found.distance),
+        reference=percent(found.reference),
+        words=name("; ".join(found.words), most=300),
     )
 
 
@@ -110,19 +169,17 @@ def _reads(schema: TableSchema, frame: pd.DataFrame) -> list[Read]:
     return [read(column, frame[column.name]) for column in schema.columns]
 
 
-def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
+def _column(axis: Axis, made: Read, held: Read | None, found: ColumnFinding | None) -> ColumnFigure:
     column = axis.column
     synthetic, real = axis.shares(made), None if held is None else axis.shares(held)
-    distance = None if real is None else 0.5 * float(np.abs(synthetic - real).sum())
     sides = "real and synthetic proportions" if real is not None else "synthetic proportions"
     label = f"{name(column.name)}: {sides} of its values."
     notes = []
-    if distance is not None:
-        label += f" They differ by {percent(distance)}."
-        notes.append(f"differs by {percent(distance)}")
-    if isinstance(column, Numeric) and len(x := _present(column, made)):
-        y = _present(column, held) if held is not None else x[:0]
-        notes.append(f"mean {number(float(x.mean()))}" + (f" (real {number(float(y.mean()))})" if len(y) else ""))
+    if found is not None:
+        label += f" Verdict: {found.verdict}."
+        notes.append(f"differs by {percent(found.distance)} (real samples by {percent(found.reference)})")
+    elif isinstance(column, Numeric) and len(x := _present(column, made)):
+        notes.append(f"mean {number(float(x.mean()))}")
     if column.missing:
         rates = f"missing {percent(float(made.missing.mean()))}"
         notes.append(rates + ("" if held is None else f" (real {percent(float(held.missing.mean()))})"))
@@ -131,8 +188,28 @@ def _column(axis: Axis, made: Read, held: Read | None) -> ColumnFigure:
     else:
         picture = svg.bars(axis.labels, synthetic, real, label=label)
     return ColumnFigure(
-        name=name(column.name), kind=column.type, picture=picture, note=", ".join(notes), distance=distance
+        name=name(column.name),
+        kind=column.type,
+        picture=picture,
+        note=", ".join(notes),
+        verdict="" if found is None else found.verdict,
+        words="" if found is None else name("; ".join(found.words), most=300),
+        rows=[] if found is None else _rows(column, found),
+        distance=None if found is None else found.distance,
     )
+
+
+def _rows(column: Column, found: ColumnFinding) -> list[tuple[str, str, str]]:
+    """Mean, standard deviation and quantiles, real beside synthetic."""
+    sides = [found.real, found.synthetic]
+    if not isinstance(column, Bounded) or not any(sides):
+        return []
+    rows = {"mean": [None if side is None else shown_value(column, side.mean) for side in sides]}
+    rows["std. deviation"] = [None if side is None else shown_spread(column, side.deviation) for side in sides]
+    for i, share in enumerate(QUANTILES):
+        label = "median" if share == 0.5 else f"{percent(share)} below"
+        rows[label] = [None if side is None else shown_value(column, side.quantiles[i]) for side in sides]
+    return [(label, *(value or "\N{EN DASH}" for value in values)) for label, values in rows.items()]  # type: ignore[misc]
 
 
 def _present(column: Numeric, values: Read) -> Floats:
@@ -168,26 +245,17 @@ def _gaps(schema: TableSchema, made: list[Read]) -> tuple[dict[str, list[str]], 
 
 def _together(
     schema: TableSchema, axes: list[Axis], made: list[Read], held: list[Read] | None
-) -> tuple[list[tuple[str, Markup]], list[PairRow], list[Markup], int]:
+) -> tuple[list[tuple[str, Markup]], list[Markup], int]:
     chosen = _chosen(schema)
     if len(chosen) < 2:
-        return [], [], [], 0
+        return [], [], 0
     columns = [schema.columns[i] for i in chosen]
     labels = [column.name for column in columns]
     synthetic = associations(columns, [made[i] for i in chosen])
     maps: dict[str, Floats] = {"synthetic": synthetic}
-    worst = []
     if held is not None:
         real = associations(columns, [held[i] for i in chosen])
         maps = {"real": real, "synthetic": synthetic, "synthetic minus real": np.clip(synthetic - real, -1, 1)}
-        gaps = np.triu(np.abs(synthetic - real), 1)
-        for place in np.argsort(-gaps, axis=None, kind="stable")[:8]:
-            i, j = np.unravel_index(place, gaps.shape)
-            if gaps[i, j] >= 0.05:
-                values = (number(float(side[i, j]), places=2) for side in (real, synthetic))
-                worst.append(
-                    PairRow(first=name(labels[i]), second=name(labels[j]), real=next(values), synthetic=next(values))
-                )
     heats = [(title, svg.heat(values, labels, label=_heat_label(title, len(labels)))) for title, values in maps.items()]
     strongest = maps.get("real", synthetic)
     pairs = [
@@ -198,7 +266,7 @@ def _together(
         )
         for pair in _strongest(strongest)
     ]
-    return heats, worst, pairs, len(schema.columns) - len(chosen)
+    return heats, pairs, len(schema.columns) - len(chosen)
 
 
 def _heat_label(title: str, count: int) -> str:
