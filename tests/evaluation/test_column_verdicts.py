@@ -13,7 +13,6 @@ from hypothesis import given, settings
 
 from gpate.evaluation.column_verdicts import WORDS, column_findings, pair_findings
 from gpate.evaluation.findings import ColumnFinding, PairFinding
-from gpate.evaluation.table_columns import Columns
 from gpate.schema import TableSchema
 from tests.evaluation.test_marginal_distances import ODD, frame, odd_rows, schema
 from tests.evaluation.world import SCHEMA, people
@@ -23,8 +22,7 @@ N = 4000
 
 
 def findings(made: pd.DataFrame, real: pd.DataFrame, facts: TableSchema) -> dict[str, ColumnFinding]:
-    sides = (Columns.of(side, facts) for side in (made, real))
-    return {found.column: found for found in column_findings(*sides, facts)}
+    return {found.column: found for found in column_findings(made, real, facts)}
 
 
 def of_numbers(made: Any, real: Any) -> ColumnFinding:
@@ -57,9 +55,10 @@ def test_fresh_real_records_are_close() -> None:
         (np.where(np.arange(N) % 10 < 2, 0.0, normal(1)), np.where(np.arange(N) % 2, 0.0, normal(2)), ["too few zeros: 20%, real 50%"]),
         (np.where(np.arange(N) % 2, 7.0, normal(1)), normal(2), ["too many 7: 50%, real 0%"]),
         (np.where(np.arange(N) % 2, np.nan, normal(1)), normal(2), ["too many missing values: 50%, real 0%"]),
+        (np.where(normal(1) > 1.2, 1.2, normal(1)), normal(2), ["too many 1.2: 11", "95% quantile too low: 1.2, real 1.6"]),
         (np.sign(normal(1)) * np.abs(normal(3)) ** 0.2, normal(2), []),
     ],
-    ids=["up", "down", "wide", "narrow", "tail", "zeros", "sevens", "missing", "shape"],
+    ids=["up", "down", "wide", "narrow", "tail", "zeros", "sevens", "missing", "clipped", "shape"],
 )  # fmt: skip
 def test_each_fault_of_a_number_has_its_word(made: np.ndarray, real: np.ndarray, words: list[str]) -> None:
     found = of_numbers(made, real)
@@ -118,9 +117,9 @@ def test_pairs_that_lost_their_relation_are_named_and_others_are_not() -> None:
     facts = schema(**dict.fromkeys("xyz", NUMBER))
     rng = np.random.default_rng(0)
 
-    def made(related: bool) -> Columns:
+    def made(related: bool) -> pd.DataFrame:
         x, y, z = rng.normal(size=(3, N))
-        return Columns.of(pd.DataFrame({"x": x, "y": x + 0.3 * y if related else y, "z": z}), facts)
+        return pd.DataFrame({"x": x, "y": x + 0.3 * y if related else y, "z": z})
 
     (pair,) = pair_findings(made(False), made(True), facts)
     assert (pair.first, pair.second, pair.verdict) == ("x", "y", "far off")
@@ -132,7 +131,7 @@ def test_pairs_that_lost_their_relation_are_named_and_others_are_not() -> None:
 @settings(max_examples=15, deadline=None)
 @given(odd_rows, odd_rows)
 def test_nothing_odd_breaks_a_verdict_and_findings_are_kept_in_json(made: list[Any], real: list[Any]) -> None:
-    sides = [Columns.of(frame(rows), ODD) for rows in (made, real)]
+    sides = [frame(rows) for rows in (made, real)]
     found, pairs = column_findings(*sides, ODD), pair_findings(*sides, ODD)
     assert [each.column for each in found] == (ODD.names if len(real) > 1 else [])
     for each in found:

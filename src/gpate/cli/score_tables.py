@@ -11,8 +11,8 @@ from rich.table import Table
 
 from gpate.accounting.guesses import most_hits
 from gpate.cli.terminal import console
-from gpate.evaluation.findings import ColumnFinding, PairFinding
-from gpate.evaluation.results import FALSE_ALARMS, Evaluation, Membership, Score
+from gpate.evaluation.findings import ColumnFinding, PairFinding, Verdict
+from gpate.evaluation.results import FALSE_ALARMS, SHOWN_TIMES, Evaluation, Membership, Score
 
 TITLES = {
     "auroc": "AUROC",
@@ -27,10 +27,7 @@ TITLES = {
     "nn_distance_ratio": "nearest neighbour ratio",
     "k-marginal score": "k-marginal score (NIST, of 1000)",
 }
-TIMES = {"k-marginal score": 1000}
-"""Scores that are shown on another scale than they are kept on."""
-
-VERDICTS = {"close": "green", "differs": "yellow", "far off": "red"}
+VERDICTS: dict[Verdict, str] = {"close": "green", "differs": "yellow", "far off": "red"}
 WORST = 8
 """Columns that are named."""
 
@@ -96,7 +93,7 @@ def _facts(found: Evaluation) -> list[str]:
 def _number(score: Score | None) -> str:
     if score is None or not score.values:
         return "-" if score is not None else ""
-    times, spread = TIMES.get(score.metric, 1), len(score.values) > 1
+    times, spread = SHOWN_TIMES.get(score.metric, 1), len(score.values) > 1
     places = 1 if times > 1 else 3
     return f"{times * score.mean:z.{places}f}" + (f" [dim]± {times * score.std:.{places}f}[/]" if spread else "")
 

@@ -1,7 +1,7 @@
 """Utility, fidelity and privacy tests of a synthetic set. Its scores are confidential: computed from real records without noise.
 
 `evaluate_release` and `evaluate_records` give an `Evaluation`; what it holds is described in `gpate.evaluation.results`.
-`table_distances` compares two tables by themselves.
+`table_distances`, `column_findings` and `pair_findings` compare two tables by themselves.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from gpate.evaluation.results import Evaluation, Score, read_evaluations
 
 if TYPE_CHECKING:
+    from gpate.evaluation.column_verdicts import column_findings, pair_findings
     from gpate.evaluation.harness import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
     from gpate.evaluation.marginal_distances import TableDistances, table_distances
 
 _LATE = {
     "EvaluationPlan": "harness",
     "RealRecords": "harness",
+    "column_findings": "column_verdicts",
     "evaluate_records": "harness",
     "evaluate_release": "harness",
+    "pair_findings": "column_verdicts",
     "table_distances": "marginal_distances",
     "TableDistances": "marginal_distances",
 }
@@ -26,8 +29,10 @@ __all__ = [
     "RealRecords",
     "Score",
     "TableDistances",
+    "column_findings",
     "evaluate_records",
     "evaluate_release",
+    "pair_findings",
     "read_evaluations",
     "table_distances",
 ]

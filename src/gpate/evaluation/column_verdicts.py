@@ -20,16 +20,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.evaluation.fidelity import association, present, quantile_errors_of_counts, summary
+from gpate.evaluation.fidelity import (
+    association,
+    present,
+    quantile_errors_of_counts,
+    quantiles,
+    standard_deviation,
+    summary,
+)
 from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
 from gpate.evaluation.marginal_distances import chosen, joint, total_variation
 from gpate.evaluation.table_columns import BINS, Cells, Codes, Columns, Floats, cells_of
-from gpate.schema import Boolean, Bounded, Column, Datetime, TableSchema
+from gpate.schema import Bounded, Categorical, Column, Datetime, TableSchema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPLITS, SAMPLES = 10, 10
 """Divisions into halves, and real samples of each size from each."""
@@ -69,7 +79,22 @@ class Split:
         return [self.other[i : i + size] for i in range(0, size * min(SAMPLES, len(self.other) // size), size)]
 
 
-def column_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[ColumnFinding, ...]:
+def column_findings(synthetic: pd.DataFrame, real: pd.DataFrame, schema: TableSchema) -> tuple[ColumnFinding, ...]:
+    """A finding for each column of a data frame, in the order of the schema. Confidential: computed from real records without noise.
+
+    Raises:
+        ColumnMissing: a frame lacks a column of the schema.
+        DataEmpty: a frame has no record that fits the schema.
+    """
+    return columns_between(Columns.of(synthetic, schema), Columns.of(real, schema), schema)
+
+
+def pair_findings(synthetic: pd.DataFrame, real: pd.DataFrame, schema: TableSchema) -> tuple[PairFinding, ...]:
+    """The same about the pairs of columns that differ most."""
+    return pairs_between(Columns.of(synthetic, schema), Columns.of(real, schema), schema)
+
+
+def columns_between(made: Columns, held: Columns, schema: TableSchema) -> tuple[ColumnFinding, ...]:
     """A finding for each column, in the order of the schema; none if there are fewer than two real records."""
     splits = list(_splits(len(made), len(held), SPLITS))
     if not splits:
@@ -78,7 +103,7 @@ def column_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[
     return tuple(_finding(_Sides.of(column, made, held, cells), splits) for column in schema.columns)
 
 
-def pair_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[PairFinding, ...]:
+def pairs_between(made: Columns, held: Columns, schema: TableSchema) -> tuple[PairFinding, ...]:
     """Those pairs of columns that are further than close, by how far they exceed that bound; at most `WORST_PAIRS`."""
     splits = list(_splits(len(made), len(held), SPLITS))
     a, b = (cells_of(columns, held, schema) for columns in (made, held))
@@ -88,16 +113,15 @@ def pair_findings(made: Columns, held: Columns, schema: TableSchema) -> tuple[Pa
         size = math.prod(a.sizes[name] for name in names)
         error = _mean([total_variation(x[s.made], y[s.half], size) for s in splits[:PAIR_SPLITS]])
         bounds = {
-            verdict: max(
+            bound: max(
                 max(total_variation(y[s.samples(fewer)[0]], y[s.half], size) for s in splits[:PAIR_SPLITS]),
                 1 / len(splits[0].samples(fewer)[0]),
             )
-            for verdict, fewer in FEWER.items()
+            for bound, fewer in FEWER.items()
         }
         if error > bounds["differs"]:
-            found.append(
-                (error / bounds["differs"], names, error, "far off" if error > bounds["far off"] else "differs")
-            )
+            verdict: Verdict = "far off" if error > bounds["far off"] else "differs"
+            found.append((error / bounds["differs"], names, error, verdict))
     found.sort(key=lambda row: -row[0])
     findings = []
     for _, names, error, verdict in found[:WORST_PAIRS]:
@@ -150,7 +174,7 @@ class _Sides:
         name = column.name
         codes, size = tuple(c.codes[name] for c in cells), cells[0].sizes[name]
         if not isinstance(column, Bounded):
-            words = ("false", "true") if isinstance(column, Boolean) else getattr(column, "categories", ())
+            words = column.categories if isinstance(column, Categorical) else ("false", "true")
             return cls(
                 column=column,
                 codes=codes,
@@ -190,7 +214,7 @@ class _Sides:
             levels=levels,
             up_to=np.cumsum(np.bincount(ranks[ranks >= 0], minlength=RANKS)),
             mean=float(values.mean()) if len(values) else math.nan,
-            deviation=float(values.std()) if len(values) else math.nan,
+            deviation=standard_deviation(values),
         )
 
 
@@ -203,9 +227,13 @@ def _frequent(numbers: Floats) -> Floats:
 def _shown(column: Bounded, number: float, numbers: Sequence[Floats], values: Sequence[Floats]) -> str:
     """A single value, which one of the sides has, as people write it."""
     value = next(float(own[side == number][0]) for side, own in zip(numbers, values, strict=True) if number in side)
+    return "zeros" if value == 0 and not isinstance(column, Datetime) else _text(column, value)
+
+
+def _text(column: Column, value: float) -> str:
     if isinstance(column, Datetime):
         return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
-    return "zeros" if value == 0 else f"{value:.10g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -231,11 +259,11 @@ class _Profile:
         ratios = [math.nan, math.nan]
         if real.deviation > 0:
             ratios = [(self.mean - real.mean) / real.deviation, self.deviation / real.deviation - 1.0]
-        quantiles = []
+        moved = []
         if self.up_to is not None and real.up_to is not None:
-            quantiles = quantile_errors_of_counts(self.up_to, real.up_to).tolist()
+            moved = quantile_errors_of_counts(self.up_to, real.up_to).tolist()
         distance = np.abs(difference).sum() / 2
-        return np.array([distance, difference[0], *ratios, *quantiles, *(self.levels - real.levels)])
+        return np.array([distance, difference[0], *ratios, *moved, *(self.levels - real.levels)])
 
 
 def _finding(sides: _Sides, splits: list[Split]) -> ColumnFinding:
@@ -278,7 +306,11 @@ def _average(errors: Floats) -> Floats:
 
 def _usual(sizes: Floats) -> Floats:
     """What 19 in 20 are not above, of those that exist."""
-    return np.array([np.quantile(found, MOST) if len(found := present(column)) else math.nan for column in sizes.T])
+    usual = np.quantile(sizes, MOST, axis=0)
+    for i in np.flatnonzero(np.isnan(usual)):  # of some or all samples it does not exist
+        found = present(sizes[:, i])
+        usual[i] = np.quantile(found, MOST) if len(found) else math.nan
+    return usual
 
 
 def _words(sides: _Sides, off: Floats, error: Floats) -> list[str]:
@@ -288,19 +320,21 @@ def _words(sides: _Sides, off: Floats, error: Floats) -> list[str]:
         words.append(_proportions("missing values", *((codes == 0).mean() for codes in sides.codes)))
     first = _REST + (len(QUANTILES) if sides.values else 0)
     for i in np.argsort(-error[first:], kind="stable"):
-        if off[first + i]:
+        if off[first + i] and len(words) < WORDS:
             words.append(_proportions(sides.levels[i], *((level == i).mean() for level in sides.level)))
     if not sides.values:
         return words or ["many categories a little off"]
-    quantiles = off[_REST:first]
-    low, middle, high = quantiles[:2], quantiles[1:4], quantiles[3:]
+    moved = off[_REST:first]
+    low, middle, high = moved[:2], moved[1:4], moved[3:]
     if abs(middle.sum()) == 3:
         words.append(f"shifted {'up' if middle[0] > 0 else 'down'}")
     elif low.min() < 0 < high.max() and low.max() <= 0 <= high.min():
         words.append("too wide")
     elif high.min() < 0 < low.max() and high.max() <= 0 <= low.min():
         words.append("too narrow")
-    elif off[_DEVIATION] and not quantiles.any():
+    elif moved.any():
+        words.append(_quantile(sides, int(np.argmax(np.abs(moved) * error[_REST:first]))))
+    elif off[_DEVIATION]:
         words.append(f"tails too {'long' if off[_DEVIATION] > 0 else 'short'}")
     if off[_MEAN]:
         word = "high" if off[_MEAN] > 0 else "low"
@@ -309,6 +343,14 @@ def _words(sides: _Sides, off: Floats, error: Floats) -> list[str]:
         word = "large" if off[_DEVIATION] > 0 else "small"
         words.append(f"standard deviation too {word} by {_percent(error[_DEVIATION])}")
     return words or ["another shape"]
+
+
+def _quantile(sides: _Sides, place: int) -> str:
+    """Which quantile is off, and by how much."""
+    made, real = (quantiles(np.sort(present(values)))[place] for values in sides.values)
+    what = "median" if QUANTILES[place] == 0.5 else f"{_percent(QUANTILES[place])} quantile"
+    figures = f"{_text(sides.column, made)}, real {_text(sides.column, real)}"
+    return f"{what} too {'high' if made > real else 'low'}: {figures}"
 
 
 def _relation(a: Cells, b: Cells, names: Sequence[str], splits: list[Split]) -> tuple[str, ...]:

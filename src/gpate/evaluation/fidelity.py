@@ -148,7 +148,8 @@ def _correlations(columns: list[Floats]) -> Floats:
 def _standardised(values: Floats) -> Floats:
     """With mean 0 and deviation 1, however small a part of its declared range a column fills; 0 if it is constant."""
     found = present(values)
-    return (values - found.mean()) / found.std() if _varies(found) else np.where(np.isnan(values), values, 0.0)
+    spread = standard_deviation(found)
+    return (values - found.mean()) / spread if spread > 0 else np.where(np.isnan(values), values, 0.0)
 
 
 def _range_coverage(made: Floats, real: Floats) -> float | None:
@@ -172,13 +173,15 @@ def present(values: Floats) -> Floats:
 def mean_error(made: Floats, real: Floats) -> float:
     """The difference of the means, in real standard deviations."""
     made, real = present(made), present(real)
-    return float((made.mean() - real.mean()) / real.std()) if len(made) and _varies(real) else math.nan
+    spread = standard_deviation(real)
+    return float((made.mean() - real.mean()) / spread) if len(made) and spread > 0 else math.nan
 
 
 def deviation_error(made: Floats, real: Floats) -> float:
     """The ratio of the standard deviations, less 1."""
     made, real = present(made), present(real)
-    return float(made.std() / real.std() - 1.0) if len(made) and _varies(real) else math.nan
+    spread = standard_deviation(real)
+    return standard_deviation(made) / spread - 1.0 if spread > 0 else math.nan
 
 
 def quantile_errors(made: Floats, real: Floats) -> Floats:
@@ -211,12 +214,14 @@ def summary(values: Floats) -> Summary | None:
     if len(found) == 0:
         return None
     ends = tuple(float(q) for q in quantiles(np.sort(found)))
-    return Summary(mean=float(found.mean()), deviation=float(found.std()), quantiles=ends)
+    return Summary(mean=float(found.mean()), deviation=standard_deviation(found), quantiles=ends)
 
 
-def _varies(values: Floats) -> bool:
-    """Whether values differ, by more than the rounding errors of a deviation."""
-    return len(values) > 0 and bool(values.max() > values.min()) and float(values.std()) > 0.0
+def standard_deviation(values: Floats) -> float:
+    """Exactly 0 if all values are equal, NaN if there are none."""
+    if len(values) == 0:
+        return math.nan
+    return float(values.std()) if values.max() > values.min() else 0.0
 
 
 def distinguishability(made: Floats, real: Floats) -> float | str:

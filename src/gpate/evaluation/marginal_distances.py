@@ -124,7 +124,7 @@ def _distance(made: Cells, held: Cells, names: Sequence[str]) -> float:
 def joint(cells: Cells, names: Sequence[str]) -> Codes:
     """The number of each record's cell in the joint table; in small integers, which are several times faster."""
     size = math.prod(cells.sizes[name] for name in names)
-    codes = cells.codes[names[0]].astype(np.int32 if size <= 2**31 else np.int64)
+    codes: Codes = cells.codes[names[0]].astype(np.int32 if size <= 2**31 else np.int64)
     for name in names[1:]:
         codes *= cells.sizes[name]
         codes += cells.codes[name]

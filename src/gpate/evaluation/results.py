@@ -30,6 +30,9 @@ Value = float | str
 """A number, or the reason why there is none."""
 
 RECORD_VERSION = 1
+SHOWN_TIMES = {"k-marginal score": 1000}
+"""Scores that people read on another scale than they are kept on: NIST's goes to 1000."""
+
 FALSE_ALARMS = (0.01, 0.001)
 """False positive rates at which an attack's hits are reported."""
 

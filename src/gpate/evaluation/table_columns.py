@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[Any]
-Codes = NDArray[np.signedinteger[Any]]
+Codes = NDArray[Any]
 Cuts = Mapping[str, Sequence[Any]]
 """Where columns of numbers or times are cut instead of at deciles, in their own units; in increasing order."""
 
@@ -66,7 +66,9 @@ class Columns:
         if absent := [name for name in schema.names if name not in frame.columns]:
             raise ColumnMissing(f"The table has no column {absent[0]!r}. Fix: give one with all columns of the schema.")
         reads = {column.name: read(column, frame[column.name]) for column in schema.columns}
-        kept = ~np.any([found.dropped for found in reads.values()], axis=0) if features is None else slice(None)
+        kept = np.ones(len(frame), dtype=bool)
+        if features is None:
+            kept = ~np.any([found.dropped for found in reads.values()], axis=0)
         numbers: dict[str, Floats] = {}
         values: dict[str, Floats] = {}
         categories: dict[str, Codes] = {}
@@ -79,7 +81,7 @@ class Columns:
             if isinstance(column, Numeric):
                 values[column.name] = found.values[kept]
         if features is None:
-            features = np.zeros((int(np.sum(kept)), 0), dtype=np.float32)
+            features = np.zeros((int(kept.sum()), 0), dtype=np.float32)
         if labels is not None:
             features = np.hstack([features, np.eye(len(schema.classes), dtype=np.float32)[labels]])
         if len(features) == 0:

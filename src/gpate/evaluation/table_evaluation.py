@@ -25,7 +25,7 @@ from gpate.datasets import benchmark_of
 from gpate.errors import DataEmpty, GpateError
 from gpate.evaluation import fidelity, memorisation
 from gpate.evaluation.cache import Cache
-from gpate.evaluation.column_verdicts import column_findings, pair_findings
+from gpate.evaluation.column_verdicts import columns_between, pairs_between
 from gpate.evaluation.results import Metric, Score, Source, Value
 from gpate.evaluation.table_classifiers import (
     METRICS,
@@ -94,7 +94,7 @@ def evaluate_table(
             scores.append(metric.score("synthetic", values))
             if name in ceiling.found[group]:
                 scores.append(metric.score("real", [ceiling.found[group][name]]))
-    findings = next((o.found["columns"] for o in outcomes if o.encoded is not None), {})
+    findings: dict[str, Any] = next((o.found["columns"] for o in outcomes if o.encoded is not None), {})
     return scores, work.notes(outcomes, scores), findings
 
 
@@ -243,7 +243,7 @@ class Work:
 
 
 def _findings(made: Columns, test: Columns, schema: TableSchema) -> dict[str, Any]:
-    return {"columns": column_findings(made, test, schema), "pairs": pair_findings(made, test, schema)}
+    return {"columns": columns_between(made, test, schema), "pairs": pairs_between(made, test, schema)}
 
 
 def _mean(values: Sequence[Value]) -> Value:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gpate.errors import DataEmpty, InvalidValue
-from gpate.evaluation.column_verdicts import column_findings, pair_findings
+from gpate.evaluation.column_verdicts import columns_between, pairs_between
 from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
 from gpate.evaluation.table_columns import Columns
 from gpate.report import svg
@@ -138,7 +138,7 @@ def _findings(
         made, held = (Columns.of(frame, schema) for frame in (synthetic, real))
     except DataEmpty:
         return (), ()
-    return column_findings(made, held, schema), pair_findings(made, held, schema)
+    return columns_between(made, held, schema), pairs_between(made, held, schema)
 
 
 def _counted(verdicts: list[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gpate.evaluation.results import Evaluation, Score
+from gpate.evaluation.results import SHOWN_TIMES, Evaluation, Score
 from gpate.release import Certificate
 from gpate.report import svg
 from gpate.report.formatting import counted, listed, name, number
@@ -29,6 +29,7 @@ TITLES = {
     "judge_accuracy": "Accuracy of the reference classifier",
     "copy_share": "Copies",
     "mae": "MAE",
+    "k-marginal score": "k-marginal score (NIST, of 1000)",
 }
 HEADLINES = ("auroc", "accuracy", "f1", "r2")
 """Metrics that speak for the whole, the first that is there."""
@@ -115,7 +116,10 @@ class Utility:
 
 
 GROUPS = {
-    "fidelity": ("Fidelity", "Distances between the synthetic and the real table."),
+    "fidelity": (
+        "Fidelity",
+        "Distances of the synthetic records, and of the real training records, from the real test records.",
+    ),
     "quality": ("Quality of images", "How close synthetic images come to real ones."),
     "memorisation": (
         "Memorisation",
@@ -267,8 +271,9 @@ def _named(metrics: Mapping[tuple[str, str], Sequence[str]]) -> str:
 def _shown(score: Score | None) -> str:
     if score is None or not score.values:
         return "\N{EN DASH}"
-    spread = f" ± {number(score.std, places=4)}" if len(score.values) > 1 else ""
-    return f"{number(score.mean, places=4)}{spread}"
+    times = SHOWN_TIMES.get(score.metric, 1)
+    spread = f" ± {number(times * score.std, places=4)}" if len(score.values) > 1 else ""
+    return f"{number(times * score.mean, places=4)}{spread}"
 
 
 def _facts(found: Evaluation) -> list[tuple[str, str]]:
