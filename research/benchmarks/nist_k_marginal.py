@@ -7,8 +7,8 @@ The data are the excerpt national2019 of the American Community Survey, with its
 folder `GPATE_DATA`). NIST cuts AGEP, PINCP, POVPIP, PWGTP and WGTP at twentieths of the ranks in the real records, and DENSITY on a
 scale of powers; N is a cell of its own.
 
-1. Beside the package `sdnist` 2.4, which takes the tables of PUMA and every two other columns but INDP: triples, all of which hold PUMA. Five
-   sets are scored by both: the records themselves, as many drawn with replacement, 40% of them, and two tables that keep less.
+1. Beside the package `sdnist` 2.4, which takes the tables of PUMA and every two other columns but INDP: triples, all of which hold PUMA.
+   Five sets are scored by both: the records themselves, as many drawn with replacement, 40% of them, and two tables that keep less.
 2. Beside the sample reports that NIST publishes with `sdnist` 2.5 (sample-reports/acs_excerpt_reports: `r_arf_all` and
    `r_aim_e_1_demographic`), which have the scores of random parts of the records. With all columns the triples are those of PUMA and two
    others, INDP too. **Without PUMA, as in the ten columns on which AIM has 976 at epsilon 1, NIST's score is over pairs.**

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from gpate.cli import score_tables as scores
+from gpate.evaluation.findings import ColumnFinding, PairFinding
 from gpate.evaluation.results import Evaluation, Score
 
 
@@ -35,3 +36,47 @@ def test_a_figure_that_rounds_to_zero_has_no_sign(monkeypatch: pytest.MonkeyPatc
     scores.show(Evaluation(kind="image", dataset="mnist", subject="run", sizes={"train": 3}, scores=(found,)))
     assert "0.000" in out.getvalue()
     assert "-0.000" not in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_columns_and_pairs_that_are_not_close_are_named_and_nist_has_its_scale(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(scores, "console", Console(file=out, width=width))
+
+    def column(name: str, verdict: str, *words: str) -> ColumnFinding:
+        figures = {"kind": "integer", "distance": 0.25, "reference": 0.017, "missing": (0.0, 0.0)}
+        return ColumnFinding(column=name, verdict=verdict, words=words, **figures)  # type: ignore[arg-type]
+
+    found = Evaluation(
+        kind="table",
+        dataset="people",
+        subject="run",
+        sizes={"train": 3},
+        scores=(Score(group="fidelity", metric="k-marginal score", values=(0.9761,)),),
+        columns=(
+            column("age", "close"),
+            column("[bold]stay", "differs", "shifted up"),
+            column("bill", "far off", "too few zeros: 31%, real 52%", "shifted up"),
+        ),
+        pairs=(
+            PairFinding(
+                first="age",
+                second="bill",
+                verdict="far off",
+                words=("related too weakly",),
+                distance=0.5,
+                reference=0.1,
+            ),
+        ),
+    )
+    scores.show(found)
+    text = out.getvalue()
+    assert "976.1" in text
+    assert "1 close, 1 differs, 1 far off" in text
+    assert text.index("bill") < text.index("[bold]stay")  # the worst first, and a name is a name
+    flat = " ".join(text.split())
+    assert "…" not in text
+    for word in ("zeros:", "31%,", "52%;", "weakly", "0.250", "0.017", "0.500"):
+        assert word in flat

@@ -288,11 +288,28 @@ def test_the_record_of_an_evaluation_comes_back(tmp_path: Path, ceilings: Path) 
     made.append_to(tmp_path / "r.jsonl")
     made.append_to(tmp_path / "r.jsonl")
     assert read_evaluations(tmp_path / "r.jsonl") == [made, made]
+    assert [each.column for each in made.columns] == SCHEMA.names
+    assert {each.verdict for each in made.columns} == {"close"}  # the synthetic people are drawn as the real ones are
+    before = {key: value for key, value in made.to_json().items() if key not in ("columns", "pairs")}
+    assert Evaluation.from_json(before).scores == made.scores  # a record of an earlier version
     assert isinstance(made, Evaluation)
     with pytest.raises(GpateError, match="different seeds"):
         EvaluationPlan(generator_seeds=(1, 1))
     with pytest.raises(GpateError, match="whole number"):
         EvaluationPlan(n=0)
+
+
+def test_findings_are_about_a_table_that_could_be_used(ceilings: Path) -> None:
+    def draw(seed: int) -> pd.DataFrame:
+        return people(300, 3)[["age"]] if seed == 0 else people(300, 3).assign(smokes=True)
+
+    real = RealRecords(train=TRAIN, test=TEST, schema=SCHEMA, name="people")
+    plans = [EvaluationPlan(quick=True, generator_seeds=(seed,)) for seed in (0, 1)]
+    none, found = (evaluate_records(draw, real, plan, subject="x", cache=ceilings) for plan in plans)
+    assert none.columns == none.pairs == ()
+    smokes = next(each for each in found.columns if each.column == "smokes")
+    assert smokes.verdict == "differs"  # of two records, a hundredth of a half, it cannot be further off
+    assert smokes.words[0].startswith(("too few “false”", "too many “true”"))
 
 
 def test_benchmarks_are_recognised_by_their_schema() -> None:
