@@ -122,3 +122,18 @@ def test_a_benchmark_finds_its_splits(tmp_path: Path, capsys: pytest.CaptureFixt
     means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in data["scores"]}
     assert 0.89 < means["auroc", "modern mean", "real"] < 0.915
     assert means["memorised", "", "synthetic"] == 1.0
+
+
+def test_the_k_marginal_score_is_that_of_nists_package():
+    """The figure of sdnist 2.4 for 40% of the records; research/benchmarks/nist_k_marginal.py measures it again."""
+    from research.benchmarks import nist_k_marginal as nist
+
+    from gpate.evaluation import table_distances
+
+    folder = real("sdnist-national2019.parquet").parent
+    records, facts = nist.records(folder), nist.schema(folder)
+    cuts = nist.cuts(records, json.loads((folder / "sdnist-data-dictionary.json").read_text()))
+    part = nist.sets(records)["40% of them"]
+    triples = nist.with_puma(facts, without="INDP")
+    found = table_distances(nist.numbered(part), nist.numbered(records), facts, cuts=cuts, triples=triples)
+    assert found.k_marginal == pytest.approx(934.839, abs=5e-4)
