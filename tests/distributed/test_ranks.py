@@ -17,6 +17,7 @@ from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
 from gpate.boundary.ranks import backend_for
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
+from gpate.methods import method_named
 from tests.distributed import rank
 from tests.distributed.launch import ranks, torchrun
 from tests.methods.answers import read_answers
@@ -307,6 +308,15 @@ def test_parts_are_disjoint_whole_blocks_and_together_everything(items: int, siz
         assert not mine or mine.start % block == 0
         seen += mine
     assert seen == list(range(items))
+
+
+@pytest.mark.parametrize("method", ["marginals", "dpgan"])
+def test_methods_whose_records_cannot_be_divided_are_refused_by_name(method: str) -> None:
+    two = Ranks()
+    two.size = 2
+    with pytest.raises(InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, .*votes"):
+        method_named(method).check_ranks(two)
+    method_named(method).check_ranks(Ranks())
 
 
 def test_no_rank_but_the_first_can_pay() -> None:
