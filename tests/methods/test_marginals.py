@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from gpate.accounting import Budget
 from gpate.accounting.events import GaussianNoise
 from gpate.accounting.gaussian import mu_for
-from gpate.boundary import Distances, ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive, Tables, Vectors
+from gpate.boundary import ExactNoise, FastNoise, Gate, Grouped, NoisyBlocks, Sensitive, Tables
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch
 from gpate.generators.mixture import Mixture
 from gpate.generators.mixture_fit import Fitting
@@ -38,102 +38,6 @@ from gpate.schema.codec import TableCodec
 from tests.methods.answers import Answer, change_answers, lose_answer
 from tests.methods.neighbours import move, releases_of_neighbours, squared
 from tests.methods.runs import make_run, settings_for
-
-TABLES = Tables(sizes=(3, 2, 4), tables=((0,), (1,), (0, 2), (0, 1, 2)))
-BLOCKS = (
-    TABLES,
-    Distances(tables=TABLES, predictions=np.arange(TABLES.dimension)),
-    Vectors(dimension=3, l2_bound=2.5),
-)
-
-ENDLESS = Budget(epsilon=float("inf"), delta=1e-5)
-
-
-def grouped(codes: np.ndarray, vectors: np.ndarray, groups: np.ndarray) -> Sensitive[Grouped]:
-    own = [torch.from_numpy(rows[groups == i]) for i, rows in enumerate((codes, codes, vectors))]
-    return Sensitive(Grouped(groups=torch.from_numpy(groups), rows=tuple(own)))
-
-
-CODES = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3))
-
-
-@given(
-    codes=st.lists(CODES, min_size=8, max_size=8),
-    vectors=hnp.arrays(np.float64, (8, 3), elements=st.floats(-1e6, 1e6)),
-    groups=hnp.arrays(np.int64, 8, elements=st.integers(0, 2)),
-    sigma=st.sampled_from([0.3, 4.0, 1000.0]),
-    out=st.integers(0, 7),
-)
-def test_one_record_moves_all_blocks_together_by_at_most_one(
-    codes: list[tuple[int, ...]], vectors: np.ndarray, groups: np.ndarray, sigma: float, out: int
-) -> None:
-    """Exactly, in integers, whatever its group: the sensitivity that the event charges for."""
-    mechanism = NoisyBlocks(sigma=sigma, blocks=BLOCKS)
-    rows = np.array(codes)
-    whole = grouped(rows, vectors, groups)
-    rest = grouped(np.delete(rows, out, 0), np.delete(vectors, out, 0), np.delete(groups, out))
-    (pair,) = releases_of_neighbours(lambda with_, gate: mechanism(whole if with_ else rest, gate), ENDLESS)
-    moved = squared(move(pair))
-    assert moved <= 1
-    if groups[out] < 2:  # tables use all of the bound but for the grid
-        assert float(moved) == pytest.approx(1.0, rel=1e-5)
-
-
-@given(codes=st.lists(CODES, min_size=1, max_size=20))
-def test_counts_and_distances_equal_the_slow_reference(codes: list[tuple[int, ...]]) -> None:
-    rows = torch.tensor(codes)
-    slow, distances = [], []
-    for table, shape in zip(TABLES.tables, TABLES.shapes, strict=True):
-        counts = np.zeros(shape, dtype=np.int64)
-        for row in codes:
-            counts[tuple(row[column] for column in table)] += 1
-        start = sum(part.size for part in slow)
-        distances.append(np.abs(counts.ravel() - np.arange(start, start + counts.size)).sum())
-        slow.append(counts)
-    assert TABLES.counts(rows).tolist() == np.concatenate([part.ravel() for part in slow]).tolist()
-    unit = 2.0**-20
-    assert BLOCKS[1].steps(BLOCKS[1].exact(rows, unit), unit).tolist() == [
-        int(d) * TABLES.weight(unit) for d in distances
-    ]
-
-
-def test_what_is_charged_is_one_over_sigma_and_what_is_drawn_has_the_spread_it_says() -> None:
-    """4,000 counts, 6 standard errors: false alarm below 1e-8."""
-    for noise in (ExactNoise(), FastNoise(seed=0)):
-        gate = Gate.in_memory(Budget(epsilon=float("inf"), delta=1e-5), noise)
-        mechanism = NoisyBlocks(sigma=5.0, blocks=(Tables(sizes=(1000, 1000), tables=((0,), (1,), (0,), (1,))),))
-        records = Sensitive(
-            Grouped(groups=torch.zeros(1, dtype=torch.int64), rows=(torch.zeros(1, 2, dtype=torch.int64),))
-        )
-        found = np.concatenate(mechanism(records, gate).value[0])
-        found[[0, 1000, 2000, 3000]] -= 1
-        event = gate.ledger.entries[-1].event
-        assert event.mu == pytest.approx(1 / 5.0)
-        assert event.draws == 4000
-        assert mechanism.spreads[0] == pytest.approx(10.0, rel=1e-6)
-        assert abs(found.mean()) < 6 * 10.0 / 4000**0.5
-        assert abs(found.std() / 10.0 - 1) < 6 / (2 * 4000) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("groups", "rows"),
-    [
-        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, 0, 4], [0, 0, 0]])),
-        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, -1, 0], [0, 0, 0]])),
-        (torch.zeros(2, dtype=torch.int64), torch.tensor([[0, 0, 0]] * 3)),
-        (torch.zeros(2, dtype=torch.int64), torch.zeros(2, 3)),
-        (torch.tensor([0, 1]), torch.tensor([[0, 0, 0]] * 2)),
-    ],
-)
-def test_a_record_outside_its_tables_or_counted_twice_is_refused_and_costs_nothing(
-    gate: Gate, groups: torch.Tensor, rows: torch.Tensor
-) -> None:
-    with pytest.raises(InvalidValue):
-        NoisyBlocks(sigma=5.0, blocks=(TABLES,))(Sensitive(Grouped(groups=groups, rows=(rows,))), gate)
-    assert not gate.ledger.entries
-
-
-# --- the whole method ---------------------------------------------------------------------------------------------------
 
 QUICK = Marginals(
     bins="schema", fitting=Fitting(components=4, restarts=2, steps=30), groups=4, resolution=16, rare_components=16
