@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from gpate.release import verify
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Monitor
 from gpate.run.reservation import Reservation, settle_run
+from gpate.schema import PrivacyUnit
 from tests.command import gpate
 from tests.methods.small import FAST, TABLE, table
 from tests.processes import run as run_process
@@ -102,7 +104,24 @@ def test_a_release_names_its_entry_and_verifies_against_the_book(
     assert "other runs on the same records add up" in " ".join(capsys.readouterr().out.split())
     assert "budget_book" not in Path("free/release/certificate.json").read_text()
     assert gpate("verify", "free/release", "--budget", "clinic.budget") == 1
+    assert "Fix: give the book that its run was charged to" in " ".join(capsys.readouterr().out.split())
     assert gpate("verify", "free/release") == 0
+
+
+def test_runs_for_persons_verify_against_their_book_whatever_number_of_records_counts(place: Path) -> None:
+    """A book is about the unit: guarantees with another number are about the same neighbours."""
+    people = table().assign(person=[i // 2 for i in range(80)])
+    for most in (2, 3):
+        schema = replace(TABLE, unit=PrivacyUnit(column="person", max_records=most))
+        schema.save(f"{most}.yaml")
+        if most == 2:
+            gpate("budget", "create", "people.budget", "--epsilon", 2, "--delta", "1e-6", "--schema", "2.yaml")
+        Synthesizer(quick=True).fit(people, schema=schema, out=f"run-{most}", budget="people.budget")
+    for most in (2, 3):
+        assert verify(f"run-{most}/release", budget="people.budget").passed
+    with pytest.raises(BudgetBookMismatch, match="the two do not add up"):
+        Synthesizer(epsilon=0.1, quick=True).fit(table(), schema=TABLE, out="rows", budget="people.budget")
+    assert not Path("rows").exists()
 
 
 def test_an_entry_of_another_run_does_not_verify(place: Path) -> None:
