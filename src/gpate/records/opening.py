@@ -70,14 +70,14 @@ def open_records(
         by_value: as of `PrivateRecords`.
     """
 
-    def opened(source: Source) -> PrivateRecords:
+    def private(source: Source) -> PrivateRecords:
         return PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites, by_value=by_value)
 
     if isinstance(data, HeldRecords):
-        return opened(InMemory(data._raw))
+        return private(InMemory(data._raw))
     source = open_source(data, labels, schema=schema, units=units)
-    records = opened(source)
+    records = private(source)
     by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
     if isinstance(source, InMemory) or by_batches:
         return records
-    return opened(InMemory(read_whole(source)))
+    return private(InMemory(read_whole(source)))
