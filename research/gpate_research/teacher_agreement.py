@@ -18,6 +18,7 @@ from torch import Tensor
 from gpate.accounting import Budget, NonPrivate
 from gpate.boundary import DPGradAgg, FastNoise, Gate, Released, Sensitive
 from gpate.boundary.plain_agreement import PlainAgreement
+from gpate.datasets import schema_for
 from gpate.errors import InvalidValue
 from gpate.methods import method_named
 from gpate.methods.base import Run
@@ -28,7 +29,6 @@ from gpate.run.folder import RunFolder
 from gpate.run.progress import SILENT, Monitor
 from gpate.run.transcript import Transcript
 from gpate.streams import Streams
-from gpate.synthesizer import schema_for
 
 Watcher = Callable[[Sensitive[Tensor]], None]
 """Is handed votes, still sensitive: only a mechanism can make use of them."""

@@ -4,8 +4,9 @@
     >>> sorted(model.get_params())[:4]
     ['delta', 'device', 'epsilon', 'noise']
 
-The guarantee is (epsilon, delta)-differential privacy for one record added or removed, whatever happens on the way. `fit` writes
-a run folder with two halves, `private/` and `release/`; only the second is safe to publish.
+The guarantee is (epsilon, delta)-differential privacy for one record added or removed, or for all records of one unit where the schema
+declares it, whatever happens on the way. `fit` writes a run folder with two halves, `private/` and `release/`; only the second is
+safe to publish.
 """
 
 from __future__ import annotations
@@ -15,39 +16,30 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
-
 from gpate.accounting import Budget, BudgetBook
-from gpate.boundary import ALONE, ClosedGate, Gate, Noise, Ranks, noise_named
-from gpate.datasets import DATASETS, no_such_source
-from gpate.errors import (
-    BudgetBookError,
-    GpateError,
-    InvalidValue,
-    LedgerMismatch,
-    LedgerWriteFailed,
-    SchemaError,
-    shown,
-)
-from gpate.methods import method_named, methods, recipes
+from gpate.boundary import ALONE, Gate, Ranks, noise_named
+from gpate.datasets import DATASETS, no_such_source, schema_for
+from gpate.errors import GpateError, InvalidValue, LedgerMismatch
+from gpate.methods import method_named, recipes
 from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
 from gpate.methods.settings import Settings
+from gpate.privacy import Privacy
 from gpate.records import PrivateRecords, new_key, open_records
 from gpate.release import Certificate, Release, write_release
+from gpate.run.begin import begun, open_gate, resumed, shared_folder, source_of, unfinished
 from gpate.run.folder import RunFolder, RunFolderError, key_from
 from gpate.run.progress import SILENT, Monitor
 from gpate.run.reservation import PLAN_KEY, Reservation
 from gpate.run.transcript import Transcript
-from gpate.schema import Boolean, Categorical, Schema, TableSchema
+from gpate.schema import Schema
 from gpate.streams import Streams
-from gpate.torch_utils import chosen_device
+from gpate.torch_utils import chosen_device, matmul_precision
 
 _MOST = 1000.0
 """Largest epsilon: with more, the noise is finer than the numbers it is added to."""
@@ -55,31 +47,6 @@ _MOST = 1000.0
 
 class NotFittedError(GpateError, AttributeError, ValueError):
     """The model has not been fitted yet."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Privacy:
-    """What a fitted model guarantees, and what it spent.
-
-    Attributes:
-        epsilon: guaranteed.
-        delta: guaranteed.
-        neighbours: the relation between data sets that the guarantee is about.
-        spend: epsilon by the events of all mechanisms, recomputed from the ledger.
-        events: how often each mechanism was run.
-        accountant: which one composed them.
-        exact_noise: whether the noise was exact.
-        not_for_release: why it may not be released; empty if it may.
-    """
-
-    epsilon: float
-    delta: float
-    neighbours: str
-    spend: float
-    events: dict[str, int]
-    accountant: str
-    exact_noise: bool
-    not_for_release: tuple[str, ...]
 
 
 class Synthesizer:
@@ -181,7 +148,7 @@ class Synthesizer:
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
         method, noise = method_named(settings.method), noise_named(self.noise, seed=self.noise_seed)
-        _check_ranks(settings, ranks)
+        method.check_ranks(ranks)
         ranks.agree("settings", (settings.to_json(), self.epsilon, self.delta, self.noise, self.noise_seed, self.seed))
         ranks.agree("schema", public.to_dict())
         ranks.agree("choice of sites", sites)
@@ -216,11 +183,11 @@ class Synthesizer:
             by_value=plan.by_value,
         )
         fingerprint = records.fingerprint()
-        folder = _shared_folder(
+        folder = shared_folder(
             ranks, lambda: RunFolder.create(tempfile.mkdtemp(prefix="gpate-") if out is None else out)
         )
         written = {
-            "source": _source_of(data),
+            "source": source_of(data),
             "sites": sites,
             "schema": public.to_dict(),
             "settings": settings.to_json(),
@@ -233,8 +200,8 @@ class Synthesizer:
             "noise_seed": self.noise_seed,
             PLAN_KEY: None if reservation is None else reservation.to_json(),
         }
-        begin = partial(_begun, folder, written, public.neighbours, reservation)
-        with _gate(ranks, begin, folder, allowed, noise) as gate:
+        begin = partial(begun, folder, written, public.neighbours, reservation)
+        with open_gate(ranks, begin, folder, allowed, noise) as gate:
             run = _run(records, settings, plan, gate, folder, streams, monitor)
             self._finish(run, reservation)
         return self
@@ -260,14 +227,14 @@ class Synthesizer:
             ranks: as in `fit`; best as many as before, or the teachers begin again (nothing is paid twice).
             monitor: as in `fit`.
         """
-        folder = _shared_folder(ranks, lambda: _unfinished(run))
+        folder = shared_folder(ranks, lambda: unfinished(run))
         written = ranks.share(folder.plan)
         data = written["source"] if data is None else data
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
         public, settings = Schema.from_dict(written["schema"]), settings_of(written["settings"])
         method = method_named(settings.method)
-        _check_ranks(settings, ranks)
+        method.check_ranks(ranks)
         model = cls(
             epsilon=float(written["epsilon"]),
             delta=written["delta"],
@@ -296,10 +263,10 @@ class Synthesizer:
         kept = written.get(PLAN_KEY)
         reservation = None if kept is None else Reservation.from_json(kept)
         allowed = plan.budget(model.epsilon, model.delta) if reservation is None else reservation.budget
-        reopen = partial(_resumed, reservation, public.neighbours)
-        with _gate(ranks, reopen, folder, allowed, noise) as gate:
+        reopen = partial(resumed, reservation, public.neighbours)
+        with open_gate(ranks, reopen, folder, allowed, noise) as gate:
             # another process may have ended it while this one read records
-            _shared_folder(ranks, lambda: _unfinished(folder.path))
+            shared_folder(ranks, lambda: unfinished(folder.path))
             model._finish(_run(records, settings, plan, gate, folder, streams, monitor), reservation)
         return model
 
@@ -320,7 +287,7 @@ class Synthesizer:
         if reservation is not None and run.ranks.first:
             handed_back = reservation.handed_back_on_failure(run.gate.ledger, run.monitor.on_warning)
         with handed_back:
-            with _matmul_precision("high"):
+            with matmul_precision("high"):
                 fitted = execute(run)
             run.ranks.share(lambda: publish(run, fitted, reservation))
         run.folder.drop_checkpoints()
@@ -346,22 +313,7 @@ class Synthesizer:
     @property
     def privacy(self) -> Privacy:
         """The guarantee and what was spent."""
-        from gpate.accounting import read_ledger
-
-        certificate, contents = self._fitted.certificate, read_ledger(self._fitted.folder / "ledger.jsonl")
-        events: dict[str, int] = {}
-        for event, count in contents.tally.items():
-            events[type(event).__name__] = events.get(type(event).__name__, 0) + count
-        return Privacy(
-            epsilon=certificate.epsilon,
-            delta=certificate.delta,
-            neighbours=contents.header.neighbours,
-            spend=contents.spend,
-            events=events,
-            accountant=contents.header.budget.accountant_for(contents.tally).name,
-            exact_noise=contents.header.noise == "exact",
-            not_for_release=tuple(certificate.not_for_release),
-        )
+        return Privacy.of(self._fitted)
 
     def sample(self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None) -> Any:
         """Synthetic records: a data frame, or (uint8 images, labels). Costs no privacy, however many."""
@@ -438,39 +390,6 @@ def _run(
     )
 
 
-def schema_for(schema: Any, name: str | None = None, target: str | None = None) -> AnySchema:
-    """The public schema: the one that was given, or a benchmark's own."""
-    if schema is None and name is not None:
-        schema = DATASETS[name].schema_path
-    if schema is None:
-        raise SchemaError(
-            "A schema is needed: bounds and categories read off the data would leak. "
-            "Fix: for a table `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema; for images write "
-            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]} with your own numbers and names."
-        )
-    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
-    if target is not None:
-        if not isinstance(public, TableSchema):
-            raise InvalidValue("target", target, "given for tables only")
-        public = Schema.from_dict({**public.to_dict(), "target": target})
-        assert isinstance(public, TableSchema)
-        if public.label is None:
-            classed = [column.name for column in public.columns if isinstance(column, Categorical | Boolean)]
-            which = (
-                f"one of the columns with classes, {shown(classed)}" if classed else "left out: no column has classes"
-            )
-            fix = "Fix: name another, declare this one categorical in the schema, or leave the target out."
-            raise InvalidValue("target", target, which, fix)
-    return public
-
-
-def _source_of(data: Any) -> str | None:
-    """Where a resumed run finds the records again, from whatever folder it is resumed."""
-    if not isinstance(data, str | os.PathLike):
-        return None
-    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
-
-
 def _cost_of(schema: AnySchema, budget: Budget) -> list[str]:
     """That the schema itself was paid for, if it was."""
     if schema.cost is None:
@@ -480,89 +399,3 @@ def _cost_of(schema: AnySchema, budget: Budget) -> list[str]:
         f"The schema's own bounds and categories cost epsilon {schema.cost.epsilon:g} and delta {schema.cost.delta:g}, and it is part of "
         f"the release, which therefore guarantees epsilon {epsilon:g} and delta {delta:g} in all. Fix, if that is too much: fit with less."
     ]
-
-
-def _check_ranks(settings: Settings, ranks: Ranks) -> None:
-    if ranks.size > 1 and not method_named(settings.method).sharded:
-        sharded = [method.name for method in methods() if method.sharded]
-        raise InvalidValue("ranks", ranks.size, f"1 for {settings.method}; several can share {', '.join(sharded)}")
-
-
-def _unfinished(run: str | os.PathLike[str]) -> RunFolder:
-    folder = RunFolder.open(run)
-    if folder.finished:
-        folder.drop_checkpoints()  # it may have been killed just before
-        raise RunFolderError(f"{folder.path} is finished: its release is in {folder.release}. Fix: start a new run.")
-    return folder
-
-
-def _shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
-    """The folder that rank 0 makes or opens; other ranks keep their checkpoints at the same path where they are."""
-    return RunFolder(Path(ranks.share(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
-
-
-def _begun(
-    folder: RunFolder,
-    plan: Mapping[str, Any],
-    neighbours: str,
-    reservation: Reservation | None,
-    ledger: Path,
-    budget: Budget,
-    noise: Noise,
-) -> Gate:
-    """The gate of a new run. The ledger comes before the plan: what has a plan can be resumed. The plan comes before the reservation
-    that it names. If one of them cannot be made, nothing is left behind.
-    """
-    gate: Gate | None = None
-    try:
-        run = None if reservation is None else reservation.run
-        gate = Gate.create(ledger, budget, noise, neighbours=neighbours, run=run)
-        folder.save_plan(plan)
-        if reservation is not None:
-            reservation.begin(gate.ledger)
-    except (LedgerWriteFailed, RunFolderError, BudgetBookError, OSError) as problem:
-        if gate is not None:
-            gate.close()
-        folder.discard_plan()
-        if isinstance(problem, BudgetBookError):
-            raise
-        raise RunFolderError(
-            f"{folder.path} could not be written; nothing was spent. Fix: make room, or choose another --out, and fit again."
-        ) from problem
-    return gate
-
-
-def _resumed(reservation: Reservation | None, neighbours: str, ledger: Path, budget: Budget, noise: Noise) -> Gate:
-    """The gate of an earlier run, whose cost is reserved."""
-    run = None if reservation is None else reservation.run
-    gate = Gate.resume(ledger, budget, noise, neighbours=neighbours, run=run)
-    try:
-        if reservation is not None:
-            reservation.begin(gate.ledger)
-    except BaseException:
-        gate.close()
-        raise
-    return gate
-
-
-def _gate(
-    ranks: Ranks,
-    make: Callable[[Path, Budget, Noise], Gate],
-    folder: RunFolder,
-    budget: Budget,
-    noise: Noise,
-) -> Gate:
-    """The run's gate on rank 0; a closed one elsewhere."""
-    found: list[Gate] = []
-    ranks.share(lambda: found.append(make(folder.ledger, budget, noise)))  # all hear of it if it cannot be opened
-    return found[0] if found else ClosedGate(budget, noise)
-
-
-@contextmanager
-def _matmul_precision(precision: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -1,9 +1,10 @@
-"""Utilities for torch: devices, CUDA graphs, Triton, and optimiser state without pickle."""
+"""Utilities for torch: devices, precision, CUDA graphs, Triton, and optimiser state without pickle."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import TracebackType
 from typing import Self
@@ -119,3 +120,14 @@ def load_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]
             index, key = name.removeprefix(prefix + ".").split(".", 1)
             moments.setdefault(int(index), {})[key] = tensor
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Within the block, how torch multiplies float32 matrices."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -7,6 +7,7 @@ distribution of false alarms and misses at the record's true mu (`true_mu`, or t
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,16 @@ from gpate.boundary import FastNoise
 from gpate.errors import InvalidValue, NotComputable, SensitiveAccess
 from gpate.records.encoding import encode
 from gpate.records.partition import Partition
+from gpate.refit import temporary_run
+from gpate.schema import PrivacyUnit
 from gpate.schema.codec import TableCodec
+from tests.command import gpate
 from tests.methods.small import TABLE, table
 
 IMAGES = WorstCase(schema=blank_images(8))
 ROWS = WorstCase(schema=blank_table(4))
+MOST = 8
+PERSONS = WorstCase(schema=replace(blank_table(1), unit=PrivacyUnit(column="person", max_records=MOST)))
 SMALL = {"first.frequencies": 20}
 MERF = {"first.frequencies": 20, "matching.steps": 1, "matching.batch": 4}
 
@@ -77,8 +83,10 @@ def true_mu(game: RecipeGame) -> float:
         merf(),
         RecipeGame(case=ROWS, epsilon=4.0),
         RecipeGame(case=ROWS, epsilon=4.0, settings={"rare_below": 0}),
+        RecipeGame(case=PERSONS, epsilon=4.0),
+        RecipeGame(case=PERSONS, recipe="dpmerf", epsilon=4.0, settings=MERF),
     ],
-    ids=["embedding", "dpmerf", "marginals-rare", "marginals"],
+    ids=["embedding", "dpmerf", "marginals-rare", "marginals", "marginals-persons", "dpmerf-persons"],
 )
 def test_worst_cases_move_all_that_is_released_by_nearly_what_is_charged(game: RecipeGame) -> None:
     """So these games are as hard as can be: more than the claim would show, and so would a claim that is too high."""
@@ -116,6 +124,14 @@ def test_exact_noise_is_played_against_too(game: Any) -> None:
     apart = audit.with_.mean() - audit.without.mean()
     claimed = mu_for(20.0, delta=1e-5) ** 2  # 11.9, the distance of the means; its standard error is 1.1
     assert 0.5 * claimed < apart < 1.5 * claimed
+
+
+def test_a_sound_build_is_not_accused_of_ignoring_persons() -> None:
+    """As many runs as catch one that does, below. The means are 0.86 apart, with a standard error of 0.24."""
+    audit = played(RecipeGame(case=PERSONS, epsilon=4.0), 30)
+    assert audit.gaussian
+    assert not audit.caught
+    assert audit.with_.mean() > audit.without.mean()  # a sound build fails this once in 6,000 runs
 
 
 # --- the broken ones --------------------------------------------------------------------------------------------------
@@ -170,6 +186,37 @@ def test_bounds_read_off_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(TableCodec, "encode", stretched)
     assert played(merf(), 70).caught  # true mu 3.2, claimed 0.92: escapes with probability 2e-4
+
+
+@pytest.fixture
+def persons_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that reads no unit from the schema: all records count, and a person is charged for as one record."""
+
+    def by_record(data: Any, labels: Any, schema: Any, *rest: Any, **how: Any) -> Any:
+        return temporary_run(data, labels, replace(schema, unit=None), *rest, **how)
+
+    monkeypatch.setattr("gpate.audit.game.temporary_run", by_record)
+
+
+@pytest.mark.usefixtures("persons_ignored")
+def test_a_build_that_ignores_the_privacy_unit_is_caught() -> None:
+    game = RecipeGame(case=PERSONS, epsilon=4.0)
+    assert true_mu(game) > 0.99 * MOST * mu_for(4.0, delta=game.delta)  # 7.4, claimed 0.92
+    assert played(game, 30).caught  # escapes with probability 4e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+def test_the_command_catches_a_build_that_ignores_persons_of_three_records(
+    planted: bool, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if planted:  # true mu 4.5, claimed 1.5: escapes with probability 2e-5
+        request.getfixturevalue("persons_ignored")
+    asked = "audit --kind table --max-records 3 --epsilon 7 --models 70 --confidence 0.999 --workers 1 --json"
+    assert gpate(*asked.split()) == (1 if planted else 0)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["caught"] == planted == (facts["lower_bound"] > 7)
+    assert all(check["passed"] for check in facts["noise"])  # by the bound alone: the noise is what the ledger says
 
 
 def test_what_is_asked_after_looking_at_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,17 @@
-"""Sums and counts: the declared bound is enforced, one record moves them by no more, and they equal a slow reference."""
+"""Sums and counts: the declared bound is enforced, one record, or one unit, moves them by no more, and they equal a slow reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget, DiscreteGaussian, Laplace
 from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, RecordVectors, Sensitive
-from gpate.boundary.sums import bounded_steps, sum_of_steps
+from gpate.boundary.sums import bounded_steps, sum_of_steps, summed_by_unit
 from gpate.boundary.values import opened
 from gpate.errors import BudgetExceeded, InvalidValue
 
@@ -205,3 +205,61 @@ def test_a_tally_is_its_counts_plus_noise(exact_gate: Gate) -> None:
     noisy = NoisyTally(sigma=20.0, properties=3)(Sensitive(torch.tensor([0, 500, 10_000])), exact_gate).value
     assert np.all(np.abs(noisy - [0, 500, 10_000]) < 6 * 20.0)
     assert exact_gate.ledger.entries[-1].event.mu == pytest.approx(3**0.5 / 20.0)
+
+
+# --- privacy units ------------------------------------------------------------------------------------------------------
+
+ENDLESS = Budget(epsilon=float("inf"), delta=1e-5)
+ROWS = 9
+MANY = hnp.arrays(np.float64, (ROWS, 3), elements=st.floats(-1e6, 1e6))
+GROUPS = hnp.arrays(np.int64, ROWS, elements=st.integers(0, 2))
+SIZES = st.sampled_from([(1,) * 9, (3, 3, 3), (9,), (5, 1, 3), (2, 7)])
+
+
+def numbered(sizes: tuple[int, ...]) -> np.ndarray:
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+@given(vectors=MANY, groups=GROUPS, sizes=SIZES, bound=st.sampled_from([0.5, 1.0, 1e5]))
+@settings(max_examples=60)
+def test_one_unit_moves_a_sum_by_at_most_its_bound(
+    vectors: np.ndarray, groups: np.ndarray, sizes: tuple[int, ...], bound: float
+) -> None:
+    """Over all groups together, and the same in one chunk as in several."""
+    units = numbered(sizes)
+    mechanism = NoisySum(sigma=2.0, dimension=3, groups=3, l2_bound=bound)
+
+    def exact(kept: np.ndarray) -> np.ndarray:
+        own = np.unique(units[kept], return_inverse=True)[1].astype(np.int64)
+        chunk = RecordVectors(*map(torch.from_numpy, (vectors[kept], groups[kept], own)))
+        return opened(mechanism.exact(Sensitive(chunk))).numpy()
+
+    whole = exact(np.ones(ROWS, dtype=bool))
+    assert np.array_equal(whole, sum(exact(units == out) for out in range(len(sizes))))
+    for out in range(len(sizes)):
+        assert np.linalg.norm((whole - exact(units != out)).astype(float)) * mechanism.unit <= bound
+
+
+@given(vectors=MANY, groups=GROUPS, sizes=SIZES)
+def test_sums_of_units_equal_the_slow_reference(
+    vectors: np.ndarray, groups: np.ndarray, sizes: tuple[int, ...]
+) -> None:
+    units = numbered(sizes)
+    sums, owners, into = summed_by_unit(*map(torch.from_numpy, (vectors, units, groups)), 3)
+    for total, owner, group in zip(sums.numpy(), owners.tolist(), into.tolist(), strict=True):
+        own = vectors[(units == owner) & (groups == group)]
+        slow = np.zeros(3)
+        for vector in own:
+            slow = slow + vector
+        assert total.tolist() == slow.tolist()
+    assert sorted(zip(owners.tolist(), into.tolist(), strict=True)) == sorted(
+        set(zip(units.tolist(), groups.tolist(), strict=True))
+    )
+
+
+def test_counts_of_units_have_k_times_the_sensitivity() -> None:
+    gate = Gate.in_memory(ENDLESS)
+    assert NoisyCounts(classes=2, sigma=6.0, records_per_unit=3).event(gate).mu == pytest.approx(0.5)
+    assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).pure_epsilon == pytest.approx(0.1)
+    assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).scale == pytest.approx(30.0)  # type: ignore[attr-defined]
+    assert NoisyTally(sigma=6.0, properties=4, records_per_unit=3).event(gate).mu == pytest.approx(1.0)

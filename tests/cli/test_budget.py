@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpate import BudgetBook, Synthesizer
-from gpate.accounting import Budget, DiscreteGaussian, Header, Ledger, grid_for, read_ledger
+from gpate.accounting import BookContents, Budget, DiscreteGaussian, Header, Ledger, grid_for, read_ledger
 from gpate.accounting.book_charges import cost_of
 from gpate.boundary import Gate
 from gpate.cli import app, main
@@ -20,6 +22,7 @@ from gpate.release import verify
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Monitor
 from gpate.run.reservation import Reservation, settle_run
+from gpate.schema import PrivacyUnit
 from tests.command import gpate
 from tests.methods.small import FAST, TABLE, table
 from tests.processes import run as run_process
@@ -46,6 +49,15 @@ def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return dict(json.loads(capsys.readouterr().out))
 
 
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was written to the standard error since the last look, in one line."""
+    return " ".join(capsys.readouterr().err.split())
+
+
+def contents() -> BookContents:
+    return BudgetBook("clinic.budget").contents()
+
+
 # --- runs that succeed or are refused ----------------------------------------------------------------------------------
 
 
@@ -55,14 +67,14 @@ def test_runs_add_up_until_one_is_refused_with_what_is_left(place: Path, capsys:
     assert 1.4 < float(str(shown["epsilon_spent_or_reserved"])) < 2.0
     before = Path("clinic.budget").read_bytes()
     assert fit("three", epsilon=1.8) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "BudgetBookExceeded: A run with epsilon 1.8 and delta 1e-05 does not fit" in said
-    left = said.split("Left is epsilon ")[1].split()[0]
+    told = said(capsys)
+    assert "BudgetBookExceeded: A run with epsilon 1.8 and delta 1e-05 does not fit" in told
+    left = told.split("Left is epsilon ")[1].split()[0]
     assert Path("clinic.budget").read_bytes() == before
     assert not Path("three").exists()  # nothing is left behind
     assert fit("three", epsilon=float(left)) == 0
     assert facts(capsys)["open_reservations"] == 0
-    assert BudgetBook("clinic.budget").contents().spend <= 2.0
+    assert contents().spend <= 2.0
 
 
 def test_a_release_names_its_entry_and_verifies_against_the_book(
@@ -70,13 +82,13 @@ def test_a_release_names_its_entry_and_verifies_against_the_book(
 ) -> None:
     assert fit("one") == fit("two") == 0
     assert gpate("verify", "one/release", "--budget", "clinic.budget") == 0
-    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "this one is entry 2 of the book with the fingerprint" in said
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "this one is entry 2 of the book with the fingerprint" in shown
     found = verify("one/release", budget="clinic.budget")
     assert found.passed
     assert found.certificate is not None
     assert found.certificate.book is not None
-    entry = BudgetBook("clinic.budget").contents().entries[found.certificate.book.entry - 1]
+    entry = contents().entries[found.certificate.book.entry - 1]
     assert entry.head == found.certificate.head
     assert verify("one/release").passed
     # another book, a book without the entry, an edited one, no book at all, and a release without an entry
@@ -92,17 +104,34 @@ def test_a_release_names_its_entry_and_verifies_against_the_book(
     assert "other runs on the same records add up" in " ".join(capsys.readouterr().out.split())
     assert "budget_book" not in Path("free/release/certificate.json").read_text()
     assert gpate("verify", "free/release", "--budget", "clinic.budget") == 1
+    assert "Fix: give the book that its run was charged to" in " ".join(capsys.readouterr().out.split())
     assert gpate("verify", "free/release") == 0
+
+
+def test_runs_for_persons_verify_against_their_book_whatever_number_of_records_counts(place: Path) -> None:
+    """A book is about the unit: guarantees with another number are about the same neighbours."""
+    people = table().assign(person=[i // 2 for i in range(80)])
+    for most in (2, 3):
+        schema = replace(TABLE, unit=PrivacyUnit(column="person", max_records=most))
+        schema.save(f"{most}.yaml")
+        if most == 2:
+            gpate("budget", "create", "people.budget", "--epsilon", 2, "--delta", "1e-6", "--schema", "2.yaml")
+        Synthesizer(quick=True).fit(people, schema=schema, out=f"run-{most}", budget="people.budget")
+    for most in (2, 3):
+        assert verify(f"run-{most}/release", budget="people.budget").passed
+    with pytest.raises(BudgetBookMismatch, match="the two do not add up"):
+        Synthesizer(epsilon=0.1, quick=True).fit(table(), schema=TABLE, out="rows", budget="people.budget")
+    assert not Path("rows").exists()
 
 
 def test_an_entry_of_another_run_does_not_verify(place: Path) -> None:
     assert fit("one") == fit("two") == 0
-    contents = BudgetBook("clinic.budget").contents()
+    book = contents()
     from gpate.release.certificate import Certificate
 
     one = Certificate.from_bytes(Path("one/release/certificate.json").read_bytes())
     for number in (1, 3, 4):  # the reservations, and the other run
-        forged = Certificate(**{**one.__dict__, "book": contents.position(number)})
+        forged = Certificate(**{**one.__dict__, "book": book.position(number)})
         Path("one/release/certificate.json").write_bytes(forged.to_bytes())
         failed = [check.name for check in verify("one/release", budget="clinic.budget").checks if not check.passed]
         assert failed == ["budget book"]
@@ -110,33 +139,33 @@ def test_an_entry_of_another_run_does_not_verify(place: Path) -> None:
 
 def test_a_run_without_noise_and_a_missing_book_are_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("run", "--recipe", "nonprivate") == 2
-    assert "epsilon must be finite for a run with a budget book" in " ".join(capsys.readouterr().err.split())
+    assert "epsilon must be finite for a run with a budget book" in said(capsys)
     assert fit("run", book="missing") == 2
     assert "There is no budget book" in capsys.readouterr().err
     assert not Path("run").exists()
 
 
-def test_a_run_with_a_renyi_accountant_is_charged_as_a_whole(place: Path) -> None:
-    """Its curve is not known when it begins."""
+RENYI = {**FAST, "threshold_sigma": 90.0, "vote_sigma": 60.0, "iterations": 1, "accountant": "rdp"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        pytest.param("paper-mnist-eps1", RENYI, id="renyi"),
+        pytest.param("dpgan", {"iterations": 2, "samples": 8}, id="sampled", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_whose_cost_is_not_known_when_it_begins_is_charged_as_a_whole(
+    recipe: str, changes: dict[str, object], place: Path
+) -> None:
     gpate("budget", "create", "b", "--epsilon", 3, "--delta", "2e-5", "--other-epsilon", 1, "--other-delta", "1e-5")
-    changes = {**FAST, "threshold_sigma": 90.0, "vote_sigma": 60.0, "iterations": 1, "accountant": "rdp"}
     few = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
-    assert fit("run", "--recipe", "paper-mnist-eps1", *few, book="b") == 0
+    assert fit("run", "--recipe", recipe, *few, book="b") == 0
     (entry,) = BudgetBook("b").contents().runs.values()
     assert (entry.charge.epsilon, entry.charge.delta, entry.charge.mu_squared) == (1.0, 1e-5, 0.0)
     with pytest.raises(BudgetBookExceeded, match="sample records in secret"):
         Synthesizer(recipe="dpgan", quick=True).fit(table(), schema=TABLE, budget="b")
     assert fit("rest", book="b") == 0
-
-
-@pytest.mark.slow
-def test_a_sampled_run_is_charged_as_a_whole(place: Path) -> None:
-    """Its parameters are not known when it begins."""
-    gpate("budget", "create", "b", "--epsilon", 3, "--delta", "2e-5", "--other-epsilon", 1, "--other-delta", "1e-5")
-    few = ("--recipe", "dpgan", "--set", "iterations=2", "--set", "samples=8")
-    assert fit("run", *few, book="b") == 0
-    (entry,) = BudgetBook("b").contents().runs.values()
-    assert (entry.charge.epsilon, entry.charge.delta, entry.charge.mu_squared) == (1.0, 1e-5, 0.0)
 
 
 def test_a_paid_schema_is_charged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,17 +175,17 @@ def test_a_paid_schema_is_charged(place: Path, capsys: pytest.CaptureFixture[str
     assert gpate(*draft, "--ledger", "ledger.jsonl", "--budget", "clinic.budget") == 0
     ledger = read_ledger("ledger.jsonl")
     assert ledger.sealed
-    contents = BudgetBook("clinic.budget").contents()
-    (entry,) = contents.runs.values()
+    book = contents()
+    (entry,) = book.runs.values()
     assert (entry.purpose, entry.head, entry.open) == ("schema init", ledger.head, False)
     assert entry.charge == cost_of(ledger.tally, pure_as_mu=False)
-    assert contents.spend == pytest.approx(1.0, rel=1e-3)
+    assert book.spend == pytest.approx(1.0, rel=1e-3)
     assert fit("run") == 0
     # what does not fit is not released, and its ledger is gone
     too_much = ("schema", "init", "table.csv", "--schema-epsilon", 1.9, "--delta", "1e-6", "--ledger", "second.jsonl")
     capsys.readouterr()
     assert gpate(*too_much, "--budget", "clinic.budget") == 2
-    assert "does not fit into the budget" in " ".join(capsys.readouterr().err.split())
+    assert "does not fit into the budget" in said(capsys)
     assert not Path("second.jsonl").exists()
     assert gpate("schema", "init", "table.csv", "--budget", "clinic.budget") == 2
 
@@ -168,35 +197,49 @@ class Failed(GpateError):
     """What a test makes go wrong."""
 
 
-def failing_after(releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def paying(releases: int, then: Callable[[], None]) -> Callable[..., object]:
+    """`Gate.pay`, which calls `then` instead once so many releases are paid for."""
     left, real = releases, Gate.pay
 
     def pay(gate: Gate, *arguments: object, **options: object) -> object:
         nonlocal left
         left -= 1
         if left < 0:
-            raise Failed("on purpose")
+            then()
         return real(gate, *arguments, **options)
 
-    monkeypatch.setattr(Gate, "pay", pay)
+    return pay
+
+
+def fail() -> None:
+    raise Failed("on purpose")
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def failed_fit(monkeypatch: pytest.MonkeyPatch, **options: float) -> None:
+    """A fit into `run` that fails after two releases."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "pay", paying(2, fail))
+        assert fit("run", **options) == 2
 
 
 def test_a_failed_run_is_charged_what_it_released_and_can_be_resumed(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with monkeypatch.context() as patch:
-        failing_after(2, patch)
-        assert fit("run") == 2
-    contents = BudgetBook("clinic.budget").contents()
+    failed_fit(monkeypatch)
+    book = contents()
     ledger = read_ledger("run/release/ledger.jsonl")
     assert len(ledger.entries) == 2
-    (entry,) = contents.runs.values()
+    (entry,) = book.runs.values()
     assert not entry.open
     assert entry.head == ledger.head
-    assert contents.charged == cost_of(ledger.tally, pure_as_mu=False)
-    assert contents.spend < 0.9
+    assert book.charged == cost_of(ledger.tally, pure_as_mu=False)
+    assert book.spend < 0.9
     assert gpate("fit", "--resume", "run", "--quiet") == 0
-    finished = BudgetBook("clinic.budget").contents()
+    finished = contents()
     assert [entry.open for entry in finished.entries] == [True, False, True, False]
     assert len(finished.runs) == 1
     assert verify("run/release", budget="clinic.budget").passed
@@ -204,9 +247,7 @@ def test_a_failed_run_is_charged_what_it_released_and_can_be_resumed(
 
 
 def test_a_resumed_run_is_refused_if_others_took_the_rest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        failing_after(2, patch)
-        assert fit("run", epsilon=1.5) == 2
+    failed_fit(monkeypatch, epsilon=1.5)
     assert fit("other", epsilon=1.5) == 0
     before = Path("run/release/ledger.jsonl").read_bytes()
     with pytest.raises(BudgetBookExceeded):
@@ -218,18 +259,16 @@ def test_a_stopped_run_keeps_its_reservation(place: Path) -> None:
     model = Synthesizer(quick=True)
     with pytest.raises(Interrupted):
         model.fit("table.csv", schema=TABLE, out="run", budget="clinic.budget", monitor=Monitor(stop=lambda: True))
-    (entry,) = BudgetBook("clinic.budget").contents().runs.values()
+    (entry,) = contents().runs.values()
     assert entry.open
     Synthesizer.resume("run")
-    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True, False]
+    assert [entry.open for entry in contents().entries] == [True, False]
 
 
 def test_a_moved_or_edited_or_shortened_book_is_refused_on_resume(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with monkeypatch.context() as patch:
-        failing_after(2, patch)
-        assert fit("run") == 2
+    failed_fit(monkeypatch)
     raw = Path("clinic.budget").read_bytes()
     lines = raw.splitlines(keepends=True)
     gpate("budget", "create", "other", "--epsilon", 2, "--delta", "1e-6")
@@ -242,34 +281,28 @@ def test_a_moved_or_edited_or_shortened_book_is_refused_on_resume(
         Path("clinic.budget").write_bytes(content)
         capsys.readouterr()
         assert gpate("fit", "--resume", "run") == 2
-        assert says in " ".join(capsys.readouterr().err.split())
+        assert says in said(capsys)
     Path("clinic.budget").rename("moved")
     assert gpate("fit", "--resume", "run") == 2
-    assert "Fix: put it back" in " ".join(capsys.readouterr().err.split())
+    assert "Fix: put it back" in said(capsys)
     Path("clinic.budget").write_bytes(raw)
     assert gpate("fit", "--resume", "run", "--quiet") == 0
 
 
 def killed_fit(after: int, where: str) -> None:
     """A fit that is killed after so many releases, or before or after its reservation is written."""
-    real, begin = Gate.pay, Reservation.begin
-    left = after
-
-    def pay(gate: Gate, *arguments: object, **options: object) -> object:
-        nonlocal left
-        left -= 1
-        if left < 0 and where == "release":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(gate, *arguments, **options)
+    begin = Reservation.begin
 
     def begun(reservation: Reservation, ledger: object) -> None:
         if where == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         begin(reservation, ledger)
         if where == "after":
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
 
-    Gate.pay, Reservation.begin = pay, begun
+    Reservation.begin = begun
+    if where == "release":
+        Gate.pay = paying(after, kill)
     main(["fit", "table.csv", "--schema", "schema.yaml", "--quick", "--out", "run", "--budget", "clinic.budget"])
 
 
@@ -286,9 +319,9 @@ def test_a_killed_run_is_resumed_under_its_own_reservation(
     place: Path, where: str, releases: int, entries: int
 ) -> None:
     assert run_process(killed_fit, releases, where, cwd=place).returncode == -signal.SIGKILL
-    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True] * entries
+    assert [entry.open for entry in contents().entries] == [True] * entries
     assert gpate("fit", "--resume", "run", "--quiet") == 0
-    assert [entry.open for entry in BudgetBook("clinic.budget").contents().entries] == [True, False]
+    assert [entry.open for entry in contents().entries] == [True, False]
     assert verify("run/release", budget="clinic.budget").passed
 
 
@@ -298,16 +331,16 @@ def test_the_rest_of_a_killed_run_is_handed_back_by_command(place: Path, capsys:
     shutil.move("run", "elsewhere")
     assert gpate("budget", "settle", "clinic.budget", "elsewhere") == 0
     assert "Left for a run" in capsys.readouterr().out
-    contents = BudgetBook("clinic.budget").contents()
-    assert contents.charged == cost_of(read_ledger("elsewhere/release/ledger.jsonl").tally, pure_as_mu=False)
+    book = contents()
+    assert book.charged == cost_of(read_ledger("elsewhere/release/ledger.jsonl").tally, pure_as_mu=False)
     assert facts(capsys)["open_reservations"] == 0
     assert gpate("budget", "settle", "clinic.budget", "elsewhere") == 0  # again: nothing changes
-    assert BudgetBook("clinic.budget").contents().entries == contents.entries
+    assert contents().entries == book.entries
     assert gpate("budget", "settle", "clinic.budget", "table.csv") == 2
     capsys.readouterr()
     assert gpate("fit", "table.csv", "--schema", "schema.yaml", "--quick", "--out", "free") == 0
     assert gpate("budget", "settle", "clinic.budget", "free") == 2
-    assert "has no reservation for" in " ".join(capsys.readouterr().err.split())
+    assert "has no reservation for" in said(capsys)
 
 
 def test_a_running_run_is_not_settled(place: Path) -> None:
@@ -332,23 +365,23 @@ def test_a_release_that_could_not_be_written_is_written_later(place: Path, monke
 
     def fails(folder: Path, name: str, data: bytes) -> None:
         if name == release_files.CERTIFICATE:
-            raise Failed("on purpose")
+            fail()
         real(folder, name, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(release_files, "write", fails)
         assert fit("run") == 2
-    entries = BudgetBook("clinic.budget").contents().entries
+    entries = contents().entries
     assert [entry.sealed for entry in entries] == [False, True]
     assert gpate("fit", "--resume", "run", "--quiet") == 0
-    assert BudgetBook("clinic.budget").contents().entries == entries
+    assert contents().entries == entries
     assert verify("run/release", budget="clinic.budget").passed
 
 
 def test_a_book_that_is_lost_during_a_failed_run_does_not_hide_why(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing_after(1, monkeypatch)
+    monkeypatch.setattr(Gate, "pay", paying(1, fail))
     warnings: list[str] = []
     monitor = Monitor(on_warning=warnings.append)
     real = Reservation.begin
@@ -399,9 +432,7 @@ def test_settings_of_a_resumed_run_stay(place: Path) -> None:
 
 
 def test_a_ledger_that_lost_lines_does_not_continue_a_settled_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        failing_after(2, patch)
-        assert fit("run") == 2
+    failed_fit(monkeypatch)
     ledger = Path("run/release/ledger.jsonl")
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(BudgetBookMismatch, match="not a continuation"):

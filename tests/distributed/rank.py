@@ -1,5 +1,6 @@
 """One rank of a test: `python -m tests.distributed.rank METHOD OUT WHAT [FILE]`, alone or one of several. WHAT: see the tests.
 
+With `-persons` behind it a method protects persons, whose records lie far apart. What goes into the noise is written down beside the run.
 Prints a line after each iteration, so that a test can stop a rank in the middle. The variable DEVICE names the GPU or the CPU, its default.
 """
 
@@ -9,19 +10,25 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 
 from gpate import synthesizer as method
-from gpate.boundary import Ranks, Sensitive, ranks_here
+from gpate.boundary import Grouped, NoisyBlocks, Ranks, Sensitive, Tables, Vectors, Voucher, ranks_here, unit_bound
 from gpate.boundary import ranks as boundary
 from gpate.boundary.values import opened
 from gpate.errors import GpateError
 from gpate.generators import student
+from gpate.records import open_records
 from gpate.run.progress import Monitor
+from gpate.schema import PrivacyUnit
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.processes import FEW_LATENTS, LIMIT
 
@@ -54,6 +61,37 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40}},
 }
 
+UNIT = PrivacyUnit(column="person", max_records=3)
+RECORDS = 2500
+
+
+def persons(count: int) -> np.ndarray:
+    """Whose each record is: a few records each, far apart, and one person with a stretch of 30 in the middle."""
+    owners = np.arange(count) % (count * 2 // 7)
+    owners[count // 2 : count // 2 + 30] = 0
+    return owners
+
+
+def before_noise(out: Path) -> Path:
+    """The file with all that went into the noise of a run, release after release."""
+    return out.with_suffix(".before-noise.npz")
+
+
+@contextmanager
+def written_down(out: Path) -> Iterator[None]:
+    """Writes what goes into the noise into a file, in the process that pays: made-up records, for a test's eyes."""
+    exact: list[np.ndarray] = []
+    perturb = Voucher.perturb
+
+    def noting(self: Voucher, values: np.ndarray, *, unit: float = 1.0) -> np.ndarray:
+        exact.append(values.copy())
+        return perturb(self, values, unit=unit)
+
+    with mock.patch.object(Voucher, "perturb", noting):
+        yield
+    if exact:
+        np.savez(before_noise(out), *exact)
+
 
 def go_on(out: Path) -> Path:
     """The file for which `wait` waits after its third iteration."""
@@ -66,7 +104,11 @@ def run(kind: str, out: Path, what: str, file: str | None = None) -> None:
     with boundary.Together() if what == "nccl" else ranks_here() as ranks:  # a single rank has no need of it but here
         if what == "nccl":
             ranks.add_up = _told(ranks.add_up)  # type: ignore[method-assign]
-        fit(ranks, kind, out, what, file)
+        if kind == "tables-persons":
+            count(ranks, out)
+            return
+        with written_down(out):
+            fit(ranks, kind, out, what, file)
 
 
 def _told(add_up: Callable[[Sensitive[torch.Tensor]], Sensitive[torch.Tensor]]) -> Any:
@@ -96,21 +138,44 @@ def fit(ranks: Ranks, kind: str, out: Path, what: str, file: str | None) -> None
             time.sleep(0.01)
 
     monitor = Monitor(on_progress=show)
-    data: tuple[Any, ...] = (
-        (file.format(rank=ranks.rank),)
-        if file
-        else (table(2500),)
-        if kind in ("table", "merf")
-        else images(200 if kind == "votes" else 2500, seed=(what == "data") * ranks.rank)
-    )
+    kind, _, whose = kind.partition("-")
+    tables = kind in ("table", "merf")
+    schema: Any = replace(TABLE if tables else IMAGES, unit=UNIT if whose else None)
+    number = 200 if kind == "votes" else RECORDS
+    units = persons(number) if whose and not file and not tables else None
+    data: tuple[Any, ...]
+    if file:
+        data = (file.format(rank=ranks.rank),)
+    elif tables:
+        data = (table(number).assign(person=persons(number)) if whose else table(number),)
+    else:
+        data = images(number, seed=(what == "data") * ranks.rank)
     if what == "resume":
         method.Synthesizer.resume(out, *data, ranks=ranks, monitor=monitor)
     else:
         model = method.Synthesizer(
             epsilon=3.0, noise="fast", noise_seed=1, seed=seed, device=os.environ.get("DEVICE", "cpu"), **SETTINGS[kind]
         )
-        schema = TABLE if kind in ("table", "merf") else IMAGES
-        model.fit(*data, schema=schema, out=out, ranks=ranks, sites=what == "sites", monitor=monitor)
+        model.fit(*data, schema=schema, units=units, out=out, ranks=ranks, sites=what == "sites", monitor=monitor)
+
+
+def count(ranks: Ranks, out: Path) -> None:
+    """What persons add to tables and vectors, all ranks together, before noise: no method releases tables on several ranks yet."""
+    data = table(RECORDS).assign(person=persons(RECORDS))
+    schema: Any = replace(TABLE, unit=UNIT)
+    records = open_records(data, None, schema, key=bytes(32), chunk=100, sharded=True, ranks=ranks)
+    records.fingerprint()
+    width = records._dims
+
+    def rows(features: torch.Tensor, labels: torch.Tensor) -> Grouped:
+        codes = (features[:, :2] * 9.99).long()
+        return Grouped(groups=labels, rows=(codes[labels == 0], features[labels == 1]))
+
+    blocks = (Tables(sizes=(10, 10), tables=((0,), (1,), (0, 1))), Vectors(dimension=width, l2_bound=1.5))
+    mechanism = NoisyBlocks(sigma=3.0, blocks=blocks, bound=unit_bound(UNIT.max_records))
+    exact = ranks.add_up(mechanism.exact(records.map(rows, chunk=100)))
+    if ranks.rank == 0:
+        np.savez(before_noise(out), opened(exact).numpy())
 
 
 def main(kind: str, out: str, *what: str) -> None:

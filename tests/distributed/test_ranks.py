@@ -17,10 +17,11 @@ from gpate.boundary import ClosedGate, FastNoise, Ranks, Sensitive, ranks_here
 from gpate.boundary.ranks import backend_for
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
+from gpate.methods import method_named
 from tests.distributed import rank
 from tests.distributed.launch import ranks, torchrun
 from tests.methods.answers import read_answers
-from tests.methods.small import images
+from tests.methods.small import images, table
 from tests.processes import ROOT, Child
 from tests.records.test_readers import written
 
@@ -56,8 +57,17 @@ def ended(process: Child) -> tuple[int, str]:
         return process.wait(), said
 
 
+def assert_same_before_noise(run: Path, whole: Path) -> None:
+    """Each release, exactly."""
+    with np.load(rank.before_noise(run)) as own, np.load(rank.before_noise(whole)) as one:
+        assert own.files == one.files
+        assert all(np.array_equal(own[name], one[name]) for name in one.files)
+        assert any(one[name].any() for name in one.files)
+
+
 def same(run: Path, whole: Path) -> None:
-    """To the last bit, for the same price, and as good a release."""
+    """To the last bit, before the noise and after it, for the same price, and as good a release."""
+    assert_same_before_noise(run, whole)
     assert weights(run) == weights(whole)
     assert paid(run) == paid(whole)
     failed = [{check.name for check in verify(each / "release").checks if not check.passed} for each in (run, whole)]
@@ -83,6 +93,10 @@ SLOW = pytest.mark.slow
     [
         ("votes", 2),
         ("embedding", 2),
+        ("merf-persons", 2),
+        pytest.param("embedding-persons", 3, marks=SLOW),
+        pytest.param("votes-persons", 2, marks=SLOW),
+        pytest.param("table-persons", 3, marks=SLOW),
         pytest.param("votes", 4, marks=SLOW),
         pytest.param("table", 3, marks=SLOW),
         pytest.param("merf", 2, marks=SLOW),
@@ -96,6 +110,14 @@ def test_the_number_of_ranks_changes_no_bit(
     run = fitted(kind, tmp_path / "run", size)
     same(run, wholes(kind))
     assert not list((run / "private").rglob("checkpoint*"))
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=SLOW)])
+def test_what_persons_add_to_tables_does_not_depend_on_the_ranks_that_have_their_records(
+    size: int, tmp_path: Path
+) -> None:
+    run, whole = (fitted("tables-persons", tmp_path / str(number), number) for number in (size, 1))
+    assert_same_before_noise(run, whole)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +142,20 @@ def test_ranks_that_read_their_part_of_a_file_release_what_one_does(
     with pytest.MonkeyPatch.context() as patch:  # what is not held is read again each time
         patch.setattr("gpate.records.private_records.HOLD", 0)
         same(fitted(kind, tmp_path / "walked", 1, "fit", str(path)), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["fit", "sites"])
+def test_persons_are_found_in_all_parts_of_a_file_and_at_their_site(
+    what: str, wholes: Callable[[str], Path], tmp_path: Path
+) -> None:
+    owners = rank.persons(rank.RECORDS)
+    people = table(rank.RECORDS).assign(person=owners)
+    for number in (0, 1):  # a person is at one site only
+        rows = people if what == "fit" else people[owners % 2 == number]
+        rows.to_parquet(tmp_path / f"{number}.parquet", row_group_size=100, index=False)
+    file = str(tmp_path / ("0.parquet" if what == "fit" else "{rank}.parquet"))
+    same(fitted("merf-persons", tmp_path / "run", 2, what, file), wholes("merf-persons"))
 
 
 def test_sites_with_records_of_their_own_release_what_one_rank_with_all_of_them_does(
@@ -272,6 +308,15 @@ def test_parts_are_disjoint_whole_blocks_and_together_everything(items: int, siz
         assert not mine or mine.start % block == 0
         seen += mine
     assert seen == list(range(items))
+
+
+@pytest.mark.parametrize("method", ["marginals", "dpgan"])
+def test_methods_whose_records_cannot_be_divided_are_refused_by_name(method: str) -> None:
+    two = Ranks()
+    two.size = 2
+    with pytest.raises(InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, .*votes"):
+        method_named(method).check_ranks(two)
+    method_named(method).check_ranks(Ranks())
 
 
 def test_no_rank_but_the_first_can_pay() -> None:

@@ -156,6 +156,7 @@ def test_the_commands(tmp_path: Path, keys: Path, capsys: pytest.CaptureFixture[
     release, signers = tmp_path / "release", ("--signers", keys / "signers")
     make_release(release)
     assert gpate("verify", release, *signers) == 1
+    assert "Fix: ask its owner to sign it" in " ".join(capsys.readouterr().out.split())
     assert gpate("sign", release, "--key", keys / "alice") == 0
     assert "Signed with ED25519 key SHA256:" in capsys.readouterr().err
     assert gpate("sign", release, "--key", keys / "alice", "--quiet") == 0  # again: in place of the first
@@ -164,7 +165,7 @@ def test_the_commands(tmp_path: Path, keys: Path, capsys: pytest.CaptureFixture[
     assert gpate("verify", release, "--signers", tmp_path / "nowhere") == 2
     assert gpate("sign", release, "--key", tmp_path / "nokey") == 2
     assert gpate("report", release, "-o", tmp_path / "page.html", *signers) == 0
-    assert "signed by alice@clinic.example" in (tmp_path / "page.html").read_text()
+    assert "Signed by <bdi>alice@clinic.example</bdi>." in (tmp_path / "page.html").read_text()
     forge(release, lines=lambda _: [])
     capsys.readouterr()
     assert gpate("sign", release, "--key", keys / "alice") == 1, "who signs answers for it"

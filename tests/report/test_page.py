@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpate import BudgetBook, Synthesizer
 from gpate.boundary import FastNoise
 from gpate.datasets import benchmark_of
 from gpate.errors import InvalidValue, ReleaseCorrupt, ReleaseNotFound, ReleaseRefused
 from gpate.evaluation.results import Score
 from gpate.report import page, write_report
 from gpate.report.page import render
-from gpate.schema import ImageSchema, Schema
+from gpate.schema import ImageSchema, PrivacyUnit, Schema
+from tests.methods import small
 from tests.releases import IMAGES, TABLE, make_release
 from tests.report.fixtures import HOSTILE, evaluation, hostile_schema, membership, real_table, wide_schema
 
@@ -149,6 +151,22 @@ def test_the_page_for_release_does_not_depend_on_anything_real(table_run: Path, 
         ):
             assert secret in inside  # so that the next line can fail
             assert secret not in bare
+
+
+def test_the_page_of_a_run_for_persons_names_the_unit_and_the_book(tmp_path: Path) -> None:
+    schema = replace(small.TABLE, unit=PrivacyUnit(column="person", max_records=3))
+    book = BudgetBook.create(tmp_path / "clinic.budget", epsilon=4.0, delta=1e-5)
+    data = small.table().assign(person=[i // 2 for i in range(80)])
+    Synthesizer(delta=1e-6, quick=True).fit(data, schema=schema, out=tmp_path / "run", budget=book)
+    text = " ".join(check_form(render(tmp_path / "run", release=True)).text.split())
+    assert "guesses whether the records of one given unit were used is right at most 73%" in text
+    assert (
+        "for all records of each unit (neighbours: all records of one unit added or removed: unit person, at most 3"
+        in text
+    )
+    assert "budget book of these records guarantee ε = 4 and δ = 0.00001 together. This is entry 2." in text
+    assert f"entry 2 of {book.fingerprint}" in text
+    assert "one given record" not in text
 
 
 def test_a_stamped_run_has_no_page_for_release_and_a_red_one_for_inside(tmp_path: Path) -> None:

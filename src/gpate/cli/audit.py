@@ -111,8 +111,8 @@ def _case(kind: str, data: Path | None, schema: Path | None, record: int, max_re
     from dataclasses import replace
 
     from gpate.audit import FileCase, WorstCase, blank_images, blank_table
+    from gpate.datasets import schema_for
     from gpate.schema import PrivacyUnit
-    from gpate.synthesizer import schema_for
 
     if max_records is not None and schema is not None:
         raise InvalidValue("max_records", max_records, "left out with --schema", "Declare the unit in the schema.")

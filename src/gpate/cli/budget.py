@@ -88,7 +88,7 @@ def show(book: Book, as_json: Json = False) -> None:
     if as_json:
         print_json({**{name.replace(" ", "_"): value for name, value in facts.items()}, "latest_runs": listed})
         return
-    print_facts(f"Budget book {escape(str(book))}: the hash chain is intact", facts)
+    print_facts(f"Budget book {escape(str(book))}: the hash chain is intact", facts, note=_NOTE if runs else "")
     table = Table(title="Latest runs", title_justify="left", title_style="bold")
     for name in ("run", "state", "epsilon alone", "ledger"):
         table.add_column(name, overflow="fold")
@@ -97,6 +97,8 @@ def show(book: Book, as_json: Json = False) -> None:
     if listed:
         console.print(table, highlight=False)
 
+
+_NOTE = "Runs together cost less than the sum of their epsilons, so what is spent and what is left may sum to more than the whole."
 
 _SHOWN = 20
 """Runs listed by `show`."""

@@ -47,7 +47,7 @@ def print_facts(title: str, facts: Mapping[str, Any], *, note: str = "") -> None
         caption_justify="left",
     )
     table.add_column(style="cyan")
-    table.add_column(justify="right")
+    table.add_column(overflow="fold")  # a fingerprint is worth nothing if it is cut
     for name, value in facts.items():
         table.add_row(str(name), f"{value:.6g}" if isinstance(value, float) else str(value))
     console.print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -11,6 +11,9 @@ from rich.table import Table
 
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, console, print_json
 from gpate.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from gpate.release import Verification
 
 
 def verify(
@@ -70,7 +73,7 @@ def verify(
         failed = sum(not row.passed for row in found.checks)
         console.print(
             f"[bold white on red] DOES NOT HOLD [/] {failed} of {len(found.checks)} checks failed. "
-            f"Do not trust the claims of this release. Fix: {_fix(release, found.certificate is None)}",
+            f"Do not trust the claims of this release. Fix: {_fix(release, found)}",
             highlight=False,
         )
         raise typer.Exit(DOES_NOT_HOLD)
@@ -84,8 +87,14 @@ def verify(
     raise typer.Exit(HOLDS if good else DOES_NOT_HOLD)
 
 
-def _fix(release: Path, uncertified: bool) -> str:
+def _fix(release: Path, found: Verification) -> str:
+    """What to do about the checks that failed."""
     run = release.resolve().parent
-    if uncertified and (run / "private" / "run.json").exists():
-        return f"its run is not finished: `gpate fit --resume {run}`."
+    if found.certificate is None and (run / "private" / "run.json").exists():
+        return f"its run is not finished: `gpate fit --resume {escape(str(run))}`."
+    failed = {row.name for row in found.checks if not row.passed}
+    if failed == {"signature"}:
+        return "ask its owner to sign it (`gpate sign`) with a key that the file of signers lists, and that was not revoked."
+    if failed == {"budget book"}:
+        return "give the book that its run was charged to, from a backup if entries were lost."
     return "remove files that do not belong to it, or get it again from its owner."

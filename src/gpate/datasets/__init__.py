@@ -8,14 +8,16 @@ paper. A training split is treated as private records are: nothing here prints o
     ((1437, 8, 8), 360)
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 from gpate.datasets.digits import DIGITS
 from gpate.datasets.loaded import Dataset, Loaded, Split
-from gpate.errors import DataNotFound, InvalidValue, PluginError
+from gpate.errors import DataNotFound, InvalidValue, PluginError, SchemaError, shown
 from gpate.plugins import DATASET_PLUGINS, plugins
-from gpate.schema import Schema
+from gpate.schema import Boolean, Categorical, ImageSchema, Schema, TableSchema
 
 
 class _Registry(Mapping[str, Dataset]):
@@ -76,4 +78,40 @@ def benchmark_of(schema: Schema) -> str | None:
     return next((name for name, known in DATASETS.items() if Schema.load(known.schema_path) == schema), None)
 
 
-__all__ = ["DATASETS", "Dataset", "Loaded", "Split", "benchmark_of", "dataset", "load", "no_such_source"]
+def schema_for(schema: Any, name: str | None = None, target: str | None = None) -> TableSchema | ImageSchema:
+    """The public schema: the one that was given, or a benchmark's own."""
+    if schema is None and name is not None:
+        schema = DATASETS[name].schema_path
+    if schema is None:
+        raise SchemaError(
+            "A schema is needed: bounds and categories read off the data would leak. "
+            "Fix: for a table `gpate schema init DATA -o schema.yaml`, fill it in, and give it as schema; for images write "
+            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]} with your own numbers and names."
+        )
+    public = Schema.load(schema) if isinstance(schema, str | os.PathLike) else schema
+    if target is not None:
+        if not isinstance(public, TableSchema):
+            raise InvalidValue("target", target, "given for tables only")
+        public = Schema.from_dict({**public.to_dict(), "target": target})
+        assert isinstance(public, TableSchema)
+        if public.label is None:
+            classed = [column.name for column in public.columns if isinstance(column, Categorical | Boolean)]
+            which = (
+                f"one of the columns with classes, {shown(classed)}" if classed else "left out: no column has classes"
+            )
+            fix = "Fix: name another, declare this one categorical in the schema, or leave the target out."
+            raise InvalidValue("target", target, which, fix)
+    return public
+
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Loaded",
+    "Split",
+    "benchmark_of",
+    "dataset",
+    "load",
+    "no_such_source",
+    "schema_for",
+]

@@ -188,6 +188,12 @@ class Method(ABC):
             fix = "The noise is planned from it. Fix: a finite one, or --recipe nonprivate."
             raise InvalidValue("epsilon", budget.epsilon, "finite", fix)
 
+    def check_ranks(self, ranks: Ranks) -> None:
+        """Raises unless so many ranks can divide its records."""
+        if ranks.size > 1 and not self.sharded:
+            sharded = ", ".join(method.name for method in methods() if method.sharded)
+            raise InvalidValue("ranks", ranks.size, f"1 for {self.name}; several can share {sharded}")
+
     @abstractmethod
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """What the method needs of budget and records."""

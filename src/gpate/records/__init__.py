@@ -5,15 +5,10 @@ What this page exports is all that the rest of gpate may import: none of it can 
 contract names its two exceptions: the commands `evaluate` and `report` read real records for the custodian (`gpate.records.confidential`).
 """
 
+from gpate.records.chunks import SampledRecords
 from gpate.records.content_hash import new_key
-from gpate.records.private_records import (
-    CodedRecords,
-    HeldRecords,
-    PrivateRecords,
-    SampledRecords,
-    hold_records,
-    open_records,
-)
+from gpate.records.opening import HeldRecords, hold_records, open_records
+from gpate.records.private_records import CodedRecords, PrivateRecords
 from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
 from gpate.records.teachers.record_gradients import record_gradients

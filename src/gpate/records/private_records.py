@@ -26,7 +26,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -36,13 +36,14 @@ from torch import Tensor
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
+from gpate.records.chunks import SampledRecords, joined, require_whole_units, split, with_units
 from gpate.records.content_hash import hash_rows
 from gpate.records.contribution import bounded, unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
 from gpate.records.secret_draws import SecretDraws
-from gpate.records.source import InMemory, Source, no_records, open_source, read_whole
+from gpate.records.source import InMemory, Source, no_records
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
@@ -55,16 +56,6 @@ HOLD = 1 << 28
 
 _BATCH = 1 << 22
 """Bytes of a batch as tensors: what is in memory of a source that is read batch by batch."""
-
-
-class ByUnit(Protocol):
-    """What a public function of records returns where the schema declares a privacy unit: `units` is filled in afterwards."""
-
-    @property
-    def units(self) -> Tensor | None:
-        """The unit of each record."""
-
-    def _replace(self, *, units: Tensor) -> Self: ...
 
 
 class _Counts(NamedTuple):
@@ -108,7 +99,7 @@ class PrivateRecords:
         self._bytes = (8 if by_value else 4) * self._dims
         self._classes = max(1, len(schema.classes))
         self._batch = chunk * max(1, _BATCH // max(1, self._bytes * chunk))
-        _require_whole_units(chunk, schema.records_per_unit)
+        require_whole_units(chunk, schema.records_per_unit)
         self._whole: EncodedRecords | None = None
         self._shard: EncodedRecords | None = None
         self._counts: _Counts | None = None
@@ -131,9 +122,9 @@ class PrivateRecords:
                 batches take a divisor of the batch, such as the chunk that they were opened with.
         """
         if chunk is not None:
-            _require_whole_units(chunk, self.schema.records_per_unit)
+            require_whole_units(chunk, self.schema.records_per_unit)
         for features, labels, units in self._chunks(chunk):
-            yield Sensitive(_with_units(function(features, labels), units))
+            yield Sensitive(with_units(function(features, labels), units))
 
     def coded(self, codes: Callable[[Tensor], Tensor]) -> CodedRecords:
         """The same records with public codes of their features, such as the cells of a table, computed once if they are in memory."""
@@ -223,7 +214,7 @@ class PrivateRecords:
                 counts.repairs.add_(encoded.repairs)
                 if kept is not None:
                     kept.append(encoded)
-            self._shard = None if kept is None else _joined(kept, self._dims, by_value=self.by_value)
+            self._shard = None if kept is None else joined(kept, self._dims, by_value=self.by_value)
         self._counts = counts
         parts = self.ranks.gather([first, second])
         total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
@@ -297,7 +288,7 @@ class PrivateRecords:
     def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         held = self._all if self._in_memory else self._shard
         if held is not None:
-            yield from _split(held, size or max(1, len(held.labels)))
+            yield from split(held, size or max(1, len(held.labels)))
             return
         if size is not None and self._batch % size and self.schema.unit is None:
             raise InvalidValue(
@@ -305,7 +296,7 @@ class PrivateRecords:
             )
         for raw, units in self._batches():
             encoded = self._encode(raw, units)
-            yield from _split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
+            yield from split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
         """The records of some teachers, and of no other."""
@@ -370,121 +361,9 @@ class CodedRecords:
         """Applies a public function of (features, labels, codes), as `PrivateRecords.map`."""
         if self._held is not None:
             held = self._records._all
-            yield Sensitive(_with_units(function(held.features, held.labels, self._held), held.units))
+            yield Sensitive(with_units(function(held.features, held.labels, self._held), held.units))
             return
         yield from self._records.map(lambda features, labels: function(features, labels, self._codes(features)))
-
-
-class SampledRecords:
-    """A secret sample of the records; nothing of it can be read, not even its size."""
-
-    def __init__(self, features: Tensor, labels: Tensor, units: Tensor | None = None, *, most: int = 1) -> None:
-        self._drawn, self._most = EncodedRecords(features, labels, units=units), most
-
-    def __repr__(self) -> str:
-        return "SampledRecords(<withheld>)"
-
-    def __reduce__(self) -> NoReturn:
-        raise SensitiveAccess("SampledRecords cannot be pickled. Fix: draw them again.")
-
-    def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int) -> Iterator[Sensitive[T]]:
-        """As `PrivateRecords.map`."""
-        _require_whole_units(chunk, self._most)
-        for features, labels, units in _split(self._drawn, chunk):
-            yield Sensitive(_with_units(function(features, labels), units))
-
-
-class HeldRecords:
-    """Raw records in memory, to be opened by `open_records`. Nothing of them can be read. Made by `hold_records`."""
-
-    def __init__(self, raw: RawRecords) -> None:
-        self._raw = raw
-
-    def __repr__(self) -> str:
-        return "HeldRecords(<withheld>)"
-
-    def __reduce__(self) -> NoReturn:
-        raise SensitiveAccess("HeldRecords cannot be pickled. Fix: read them again from their source.")
-
-    def without(self, number: int) -> HeldRecords:
-        """All records but one, or but those of its privacy unit: a neighbouring data set, for audits."""
-        return HeldRecords(self._raw.without_unit_of(number))
-
-
-def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema, *, units: Any = None) -> HeldRecords:
-    """Reads records into memory, for more than one run on them."""
-    return HeldRecords(read_whole(open_source(data, labels, schema=schema, units=units)))
-
-
-def open_records(
-    data: Any,
-    labels: Any,
-    schema: TableSchema | ImageSchema,
-    *,
-    key: bytes,
-    chunk: int = 1000,
-    sharded: bool = False,
-    ranks: Ranks = ALONE,
-    sites: bool = False,
-    units: Any = None,
-    by_value: bool = False,
-) -> PrivateRecords:
-    """The private records of a run.
-
-    Args:
-        data: as `Synthesizer.fit` takes it, or from `hold_records`.
-        labels: of an array of images.
-        schema: public.
-        key: as of `PrivateRecords`.
-        chunk: likewise.
-        sharded: whether the method can read records batch by batch; else they are read whole.
-        ranks: all of them.
-        sites: as of `PrivateRecords`.
-        units: ids of the privacy units of an array of images.
-        by_value: as of `PrivateRecords`.
-    """
-
-    def opened(source: Source) -> PrivateRecords:
-        return PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites, by_value=by_value)
-
-    if isinstance(data, HeldRecords):
-        return opened(InMemory(data._raw))
-    source = open_source(data, labels, schema=schema, units=units)
-    records = opened(source)
-    by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
-    if isinstance(source, InMemory) or by_batches:
-        return records
-    return opened(InMemory(read_whole(source)))
-
-
-def _split(records: EncodedRecords, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Chunks of at most so many records, each with whole units."""
-    features, labels, units = records.features, records.labels, records.units
-    begin = 0
-    while begin < len(labels):
-        end = min(begin + size, len(labels))
-        if units is not None and end < len(labels):
-            end = int(torch.searchsorted(units, units[end]))
-        own = slice(begin, end)
-        yield features[own], labels[own], None if units is None else units[own] - units[begin]
-        begin = end
-
-
-def _require_whole_units(chunk: int, most: int) -> None:
-    """Raises for a public reason: a chunk must have room for all records of a unit that count."""
-    if most > chunk:
-        raise InvalidValue("max_records", most, f"at most {chunk}, which are computed at a time")
-
-
-def _with_units(value: T, units: Tensor | None) -> T:
-    """What a function of records gave, with the unit of each record."""
-    if units is None:
-        return value
-    if not hasattr(value, "units"):
-        raise InvalidValue("what a function of records returns", type(value).__name__, "something that has units")
-    by_unit: Any = value
-    filled: T = by_unit._replace(units=units)
-    return filled
 
 
 def _ids(raw: RawRecords) -> NDArray[Any]:
@@ -507,20 +386,3 @@ def _hash_sums(records: RawRecords, key: bytes) -> tuple[int, int]:
 
 def _kept(hashes: NDArray[np.uint64], encoded: EncodedRecords) -> NDArray[np.uint64]:
     return hashes if encoded.kept is None else hashes[encoded.kept]
-
-
-def _joined(parts: list[EncodedRecords], dims: int, *, by_value: bool) -> EncodedRecords:
-    if not parts:
-        nothing = torch.zeros(0, dims, dtype=torch.float64 if by_value else torch.float32)
-        return EncodedRecords(nothing, torch.zeros(0, dtype=torch.int64))
-    units: list[Tensor] = []
-    first = 0
-    for part in parts:
-        if part.units is not None:  # those of the next part have numbers of their own
-            units.append(part.units + first)
-            first += int(part.units[-1]) + 1 if len(part.units) else 0
-    return EncodedRecords(
-        torch.cat([part.features for part in parts]),
-        torch.cat([part.labels for part in parts]),
-        units=torch.cat(units) if units else None,
-    )

@@ -25,6 +25,7 @@ from gpate.accounting import Budget, BudgetBook, LedgerContents, parse_ledger
 from gpate.accounting.accountants import Tally
 from gpate.errors import GpateError, InvalidValue
 from gpate.generators import MixtureSpec, Spec
+from gpate.neighbours import without_number
 from gpate.release import release_files as files
 from gpate.release.certificate import EXACT_NOISE, Certificate, FileRecord
 from gpate.release.generator_file import (
@@ -393,7 +394,8 @@ def _book_problems(certificate: Certificate, budget: BudgetBook | str | os.PathL
     if not 0 < named.entry <= len(book.entries) or book.position(named.entry) != named:
         return [f"it has no such entry {named.entry}: entries were removed, or the certificate is of another release"]
     entry = book.entries[named.entry - 1]
-    if entry.head != certificate.head or not entry.sealed or entry.neighbours != certificate.neighbours:
+    same = entry.head == certificate.head and entry.neighbours == without_number(certificate.neighbours)
+    if not same or not entry.sealed:
         return [f"entry {named.entry} is not about this ledger"]
     late = [number for number, other in enumerate(book.entries, 1) if other.run == entry.run and number > named.entry]
     return [f"entry {late[0]} charges the same run again"] if late else []

@@ -265,7 +265,9 @@ def release_tables(
         cells = found.finish(settings.clear_cells(max(largest, 1.0), mu, columns, shares))
     coded = run.records.coded(cells.codes)
     oneway = _ask_oneway(releases, coded, classes, cells.sizes) if cells.columns else None
-    view = TableView(cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps)
+    view = TableView(
+        cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps, bound=bound or 1.0
+    )
     clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, shares)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, run.monitor.on_warning)
@@ -335,7 +337,7 @@ def _ask_twoway(
         first, *answers = releases.ask(name, query.blocks, lambda sigma, query=query: query.rows(coded, sigma))  # type: ignore[misc]
         n = len(query.tables)
         if own:
-            found.append(replace(first, tables=first.tables.map(itemgetter(slice(n)))))
+            found.append(view.to_sizes(replace(first, tables=first.tables.map(itemgetter(slice(n))))))
         for one, noisy in zip(query.described, answers, strict=True):
             one.learn(part, noisy)
         for rare, counts in zip(query.scored, first.tables.value[n:], strict=True):

@@ -67,7 +67,7 @@ class RareClass:
         if part == "mean":
             self.mean = rare.shrunk_mean(answer, records=self.records, spread=noisy.spread)
         elif part == "scale":
-            self._scored = self._edges(noisy.spread)
+            self._scored = self._edges(noisy.sigma)
             self.mean = rare.rescaled(self.mean, projected(answer, self.records), self._scored)
         else:
             self.model = rare.factors(self.mean, answer, records=self.records, spread=noisy.spread)
@@ -95,7 +95,8 @@ class RareClass:
         return _by_factors(self.view, self.label, self.model, components=components, stream=stream)
 
     def _edges(self, sigma: float) -> Floats:
-        return rare.score_edges(dimension=self.dimension, records=self.records, spread=sigma)
+        spread = sigma * self.view.bound  # of a count, before it is cut to the grid
+        return rare.score_edges(dimension=self.dimension, records=self.records, spread=spread)
 
 
 class LookAlikes:

@@ -23,10 +23,17 @@ Rows = Callable[[float], Iterator[Sensitive[Grouped]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Noisy:
-    """What one block released, and the standard deviation of its noise."""
+    """What one block released.
+
+    Attributes:
+        tables: the noised tables, or one sum.
+        spread: standard deviation of their noise.
+        sigma: with which the release was asked for, where a record weighs 1.
+    """
 
     tables: Released[list[Floats]]
     spread: float
+    sigma: float
 
 
 def joined(parts: Sequence[Noisy]) -> Noisy:
@@ -34,7 +41,7 @@ def joined(parts: Sequence[Noisy]) -> Noisy:
     released = parts[0].tables
     for part in parts[1:]:
         released = released.with_(part.tables, lambda first, second: [*first, *second])
-    return Noisy(tables=released, spread=max(part.spread for part in parts))
+    return Noisy(tables=released, spread=max(part.spread for part in parts), sigma=max(part.sigma for part in parts))
 
 
 class TableReleases:
@@ -62,6 +69,10 @@ class TableReleases:
             size=sum(block.dimension for block in mechanism.blocks),
         )
         return [
-            Noisy(tables=answer.map(lambda noisy, i=i: mechanism.natural(noisy)[i]), spread=spread)  # type: ignore[misc]
+            Noisy(
+                tables=answer.map(lambda noisy, i=i: mechanism.natural(noisy)[i]),  # type: ignore[misc]
+                spread=spread,
+                sigma=sigma,
+            )
             for i, spread in enumerate(mechanism.spreads)
         ]

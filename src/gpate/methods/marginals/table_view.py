@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -81,6 +81,7 @@ class TableView:
         oneway: for each column a noisy table [classes, cells]; None without columns.
         rare_below: a class with fewer records is rare, if there are numbers to describe it by.
         steps: of numbers without a declared one, by their place in `cells.columns`.
+        bound: of what a privacy unit adds to a release, where a record adds 1; 1 if each record is its own unit.
 
     Attributes:
         sizes: records in each class, at least 1.
@@ -101,8 +102,9 @@ class TableView:
         *,
         rare_below: int,
         steps: Mapping[int, float] | None = None,
+        bound: float = 1.0,
     ) -> None:
-        self.cells, self.counts, self.oneway = cells, counts, oneway
+        self.cells, self.counts, self.oneway, self.bound = cells, counts, oneway, bound
         self._declared = [schema.features[column.place] for column in cells.columns]
         self.steps = [self._step(j, steps or {}) for j in range(len(cells.columns))]
         self.tables = [] if oneway is None else oneway.tables.value
@@ -236,16 +238,35 @@ class TableView:
         predictions = [np.outer(shares[a], shares[b]).ravel() * total for a, b in pairs]
         return np.rint(np.concatenate(predictions)).astype(np.int64)
 
-    def measured(self, pairs: Pairs, twoway: Noisy | None) -> Measured:
-        """All tables of the common classes, for the fit."""
-        common = self.common
+    def to_sizes(self, noisy: Noisy) -> Noisy:
+        """Tables of the common classes [classes, ...] whose counts sum to the sizes of their classes, as those of all releases should.
 
-        def of_common(tables: list[Floats]) -> list[Floats]:
-            return [table[common] for table in tables]
+        Every release scales units of several records down by factors of its own (`gpate.boundary.blocks`), between 1 / bound and 1. So
+        its tables sum to fewer records than there are, and no mixture would fit those of two releases.
+        """
+        sizes = self.sizes[self.common]
+
+        def scaled(tables: list[Floats]) -> list[Floats]:
+            cells = np.array([table[0].size for table in tables])
+            totals = np.average([table.reshape(len(table), -1).sum(1) for table in tables], axis=0, weights=1 / cells)
+            noise = noisy.spread / math.sqrt((1 / cells).sum())
+            factors = np.clip(sizes / np.maximum(totals, 1e-9), 1 / self.bound, self.bound)
+            factors = np.where(np.abs(totals - sizes) > 2 * noise, factors, 1.0)  # a small class may be noise alone
+            return [table * factors.reshape(-1, *[1] * (table.ndim - 1)) for table in tables]
+
+        return noisy if self.bound == 1.0 else replace(noisy, tables=noisy.tables.map(scaled))
+
+    def measured(self, pairs: Pairs, twoway: Noisy | None) -> Measured:
+        """All tables of the common classes, for the fit; two-way tables as `to_sizes` gave them."""
+
+        def of_common(oneway: Noisy) -> Noisy:
+            return replace(oneway, tables=oneway.tables.map(lambda tables: [table[self.common] for table in tables]))
 
         return Measured(
-            sizes=self.sizes[common],
-            oneway=self.counts.tables.map(lambda _: []) if self.oneway is None else self.oneway.tables.map(of_common),
+            sizes=self.sizes[self.common],
+            oneway=self.counts.tables.map(lambda _: [])
+            if self.oneway is None
+            else self.to_sizes(of_common(self.oneway)).tables,
             oneway_spread=self.spread,
             groups=self.groups,
             pairs=pairs,

@@ -1,0 +1,83 @@
+"""Opening private records: for one run, or held in memory for several.
+
+>>> import pandas as pd
+>>> from gpate.schema import Schema
+>>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
+>>> held = hold_records(pd.DataFrame({"age": [31, 64]}), None, schema)
+>>> held, open_records(held, None, schema, key=bytes(32))
+(HeldRecords(<withheld>), PrivateRecords(<withheld>))
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from gpate.boundary import ALONE, Ranks
+from gpate.errors import SensitiveAccess
+from gpate.records.private_records import PrivateRecords
+from gpate.records.raw import RawRecords
+from gpate.records.source import InMemory, Source, open_source, read_whole
+from gpate.schema import ImageSchema, TableSchema
+
+
+class HeldRecords:
+    """Raw records in memory, to be opened by `open_records`. Nothing of them can be read. Made by `hold_records`."""
+
+    def __init__(self, raw: RawRecords) -> None:
+        self._raw = raw
+
+    def __repr__(self) -> str:
+        return "HeldRecords(<withheld>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise SensitiveAccess("HeldRecords cannot be pickled. Fix: read them again from their source.")
+
+    def without(self, number: int) -> HeldRecords:
+        """All records but one, or but those of its privacy unit: a neighbouring data set, for audits."""
+        return HeldRecords(self._raw.without_unit_of(number))
+
+
+def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema, *, units: Any = None) -> HeldRecords:
+    """Reads records into memory, for more than one run on them."""
+    return HeldRecords(read_whole(open_source(data, labels, schema=schema, units=units)))
+
+
+def open_records(
+    data: Any,
+    labels: Any,
+    schema: TableSchema | ImageSchema,
+    *,
+    key: bytes,
+    chunk: int = 1000,
+    sharded: bool = False,
+    ranks: Ranks = ALONE,
+    sites: bool = False,
+    units: Any = None,
+    by_value: bool = False,
+) -> PrivateRecords:
+    """The private records of a run.
+
+    Args:
+        data: as `Synthesizer.fit` takes it, or from `hold_records`.
+        labels: of an array of images.
+        schema: public.
+        key: as of `PrivateRecords`.
+        chunk: likewise.
+        sharded: whether the method can read records batch by batch; else they are read whole.
+        ranks: all of them.
+        sites: as of `PrivateRecords`.
+        units: ids of the privacy units of an array of images.
+        by_value: as of `PrivateRecords`.
+    """
+
+    def private(source: Source) -> PrivateRecords:
+        return PrivateRecords(source, schema, key=key, chunk=chunk, ranks=ranks, sites=sites, by_value=by_value)
+
+    if isinstance(data, HeldRecords):
+        return private(InMemory(data._raw))
+    source = open_source(data, labels, schema=schema, units=units)
+    records = private(source)
+    by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
+    if isinstance(source, InMemory) or by_batches:
+        return records
+    return private(InMemory(read_whole(source)))
