@@ -4,13 +4,14 @@
 
 Printed for each table and epsilon: mean total variation of all 1-way, 2-way and (at most 500, drawn once) 3-way tables between a
 synthetic table of the size of the fitted records and real ones, numbers in deciles of the fitted records; the mean AUROC of
-logistic regression, random forest and histogram gradient boosting where there is a target; seconds of a fit. `real` is
-the fitted records themselves, the floor. Real records are a fifth of the training records, held out of the fit (a person's records
-stay together): test records are never read. With `--set NAME=VALUE` settings of the method change; each run is added to the results as one line.
+logistic regression, random forest and histogram gradient boosting where there is a target; seconds of a fit. `real` is the fitted
+records themselves, the floor. Real records are a fifth of the training records, held out of the fit (a patient's records stay
+together): test records are never read. `--set NAME=VALUE` changes settings of the method. Each run is added to the results.
 
-`sdnist10` and `sdnist24` (NIST's excerpt of the American Community Survey 2019; its ten demographic columns, and all) have no target and no
-test part: as in NIST's own reports, all records are fitted and compared with, so `real` is a sample of a fifth. `nist` is the score of its package `sdnist` 2.4:
-1000 (1 - mean total variation) of all pairs of columns; of PUMA with all pairs of the others (without INDP) where PUMA is a column; numbers in 20 bins of equal rank.
+`sdnist10` and `sdnist24` (NIST's excerpt of the American Community Survey 2019; its ten demographic columns, and all) have no target
+and no test part: as in NIST's own reports, all records are fitted and compared with, and `real` is a sample of a fifth. `nist` is the
+score of its package `sdnist` 2.4: 1000 (1 - mean total variation) of all pairs of columns, or, where PUMA is a column, of PUMA with
+all pairs of the others (without INDP); numbers in 20 bins of equal rank.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import pandas as pd
 from benchmarks.tables import show
 from numpy.typing import NDArray
+from research.benchmarks import privacy_unit_quality as diabetes
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -37,7 +39,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from gpate.datasets import DATASETS
 from gpate.schema import Boolean, Categorical, Column, Integer, Numeric, Schema, TableSchema
 from gpate.synthesizer import Synthesizer
-from research.benchmarks import privacy_unit_quality as diabetes
 
 DELTA = 1e-6
 RESULTS = Path(__file__).parents[1] / "results" / "table_fidelity.jsonl"
@@ -209,7 +210,8 @@ def prediction(made: pd.DataFrame, table: Table) -> dict[str, float]:
     both = pd.concat([made, table.real], ignore_index=True)
     listed = [c.name for c in table.schema.columns if isinstance(c, Categorical) and c.name != target]
     numbers = both[[c for c in table.schema.names if c not in (*listed, target)]].apply(pd.to_numeric).astype(float)
-    x = np.hstack([pd.get_dummies(both[listed].astype(str)).to_numpy(float), numbers.fillna(numbers.mean()).to_numpy()])
+    dummies = pd.get_dummies(both[listed].astype(str)).to_numpy(float) if listed else np.zeros((len(both), 0))
+    x = np.hstack([dummies, numbers.fillna(numbers.mean()).to_numpy()])
     spread = x[: len(made)].std(0)
     x = (x - x[: len(made)].mean(0)) / np.where(spread > 0, spread, 1.0)
     y = (both[target].astype(str) == str(table.positive)).to_numpy()
