@@ -158,8 +158,9 @@ class Release:
     def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
         """Records that meet the conditions, block after block, indefinitely."""
         tried = found = number = 0
-        mixture = isinstance(self.spec, MixtureSpec)
-        points = Points(1 + self.spec.dimension, size=self.block, streams=streams) if mixture else None
+        points = None
+        if isinstance(self.spec, MixtureSpec):
+            points = Points(1 + self.spec.dimension, size=self.block, streams=streams)
         while True:
             records = self._block(number, conditions.label, streams, balanced, points)
             number, tried = number + 1, tried + self.block
