@@ -24,10 +24,12 @@ def build_generator(spec: Spec) -> nn.Module:
 
 
 @torch.no_grad()
-def draw(generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generator) -> Tensor:
-    """Sample encoded records, one for each label, [m, width]."""
+def draw(
+    generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generator, *, points: Tensor | None = None
+) -> Tensor:
+    """Sample encoded records, one for each label, [m, width]; a mixture takes points (`gpate.generators.points`)."""
     if isinstance(generator, Mixture):
-        return generator.draw(labels, stream)
+        return generator.draw(labels, stream, points=points)
     assert isinstance(spec, GeneratorSpec)
     device = next(generator.parameters()).device
     records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))

@@ -119,6 +119,11 @@ class MixtureSpec:
         """Number of cells of all columns."""
         return sum(column.cells for column in self.columns)
 
+    @property
+    def dimension(self) -> int:
+        """Of the points that decide a row (`Mixture.draw`)."""
+        return 1 + 2 * len(self.columns)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; `MixtureSpec(**data)` reads it back."""
         return asdict(self)
@@ -166,34 +171,51 @@ class Mixture(nn.Module):
             self.register_buffer("tilt", torch.zeros(spec.cells, dtype=kind))
 
     @torch.no_grad()
-    def draw(self, labels: Tensor, stream: torch.Generator, *, chunk: int = 65_536) -> Tensor:
-        """Labels [m] -> records [m, width], NaN for missing values. Memory beyond the records does not grow with m."""
+    def draw(
+        self, labels: Tensor, stream: torch.Generator, *, points: Tensor | None = None, chunk: int = 65_536
+    ) -> Tensor:
+        """Labels [m] -> records [m, width], NaN for missing values. Memory beyond the records does not grow with m.
+
+        Args:
+            labels: the class of each record.
+            stream: of what the points do not decide.
+            points: uniform numbers [m, `MixtureSpec.dimension`], one point for each record; independent ones from the stream without.
+            chunk: records at a time.
+        """
         wrong = labels.ndim != 1 or labels.dtype.is_floating_point
         if wrong or bool(((labels < 0) | (labels >= self.spec.classes)).any()):
             raise InvalidValue("labels", "something else", f"whole numbers from 0 to {self.spec.classes - 1}")
         rows = torch.zeros(len(labels), self.spec.width, dtype=self.low.dtype)
         for c in range(self.spec.classes):
             for index in (labels == c).nonzero().flatten().split(chunk):
-                rows[index] = self._class_rows(getattr(self, str(c)), len(index), stream)
+                if points is None:
+                    own = torch.rand(len(index), self.spec.dimension, generator=stream, dtype=torch.float64)
+                else:
+                    own = points[index]
+                rows[index] = self._class_rows(getattr(self, str(c)), own, stream)
         return rows
 
-    def _class_rows(self, model: _Class, count: int, stream: torch.Generator) -> Tensor:
-        rows = torch.zeros(count, self.spec.width, dtype=self.low.dtype)
-        component = _choices(model.weights.expand(1, -1), torch.zeros(count, dtype=torch.int64), stream)
+    def _class_rows(self, model: _Class, points: Tensor, stream: torch.Generator) -> Tensor:
+        """A record for each point. Its first coordinate decides the component, then there are two for each column: group and cell."""
+        rows = torch.zeros(len(points), self.spec.width, dtype=self.low.dtype)
+        start, *pairs = points.split([1] + [2] * len(self.spec.columns), 1)
+        component = _choices(model.weights.expand(1, -1), torch.zeros(len(points), dtype=torch.int64), start[:, 0])
         span = (rows[:, :0], rows[:, :0])
         cell_ends = accumulate((c.cells for c in self.spec.columns), initial=0)
         group_ends = accumulate(model.sizes, initial=0)
-        for column, size, at, first in zip(self.spec.columns, model.sizes, group_ends, cell_ends, strict=False):
+        for column, size, at, first, point in zip(
+            self.spec.columns, model.sizes, group_ends, cell_ends, pairs, strict=False
+        ):
             own = slice(first, first + column.cells)
-            group = _choices(model.tables[:, at : at + size], component, stream)
-            cell = _cell_in(group, model.group_of[own], model.inside[own], stream)
+            group = _choices(model.tables[:, at : at + size], component, point[:, 0])
+            cell = _cell_in(group, model.group_of[own], model.inside[own], point[:, 1])
             if not self.spec.by_value:
                 self._place(rows, column, cell, own, stream)
                 continue
             values = rows[:, column.start]
             if column.kind == "number":
                 span = self.low[own][cell], self.high[own][cell]
-                place = tilted(torch.rand(count, generator=stream, dtype=torch.float64), self.tilt[own][cell])
+                place = tilted(torch.rand(len(points), generator=stream, dtype=torch.float64), self.tilt[own][cell])
                 values = between(*span, place, column.step)
             elif column.kind == "category":
                 values = cell.double()
@@ -249,14 +271,14 @@ def moved(times: Tensor, to: Tensor, low: Tensor, high: Tensor, *, part: str) ->
     return torch.where(known & (found >= low) & (found <= high), found, times)
 
 
-def _choices(tables: Tensor, which: Tensor, stream: torch.Generator) -> Tensor:
-    """One draw from row `which[i]` of `tables`, for each i."""
+def _choices(tables: Tensor, which: Tensor, at: Tensor) -> Tensor:
+    """The place that uniform number `at[i]` has in row `which[i]` of `tables`, for each i."""
     ends = tables.double().cumsum(1)
     ends = ends / ends[:, -1:]
     # rows concatenated on one line, each of length 1: a single sorted search finds row and position
     line = (ends + torch.arange(len(ends))[:, None]).flatten()
-    at = torch.rand(len(which), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-40) + which
-    return torch.searchsorted(line, at, right=True).clamp(max=line.numel() - 1) - which * tables.shape[1]
+    found = torch.searchsorted(line, at.clamp(max=1 - 2**-40) + which, right=True)
+    return found.clamp(max=line.numel() - 1) - which * tables.shape[1]
 
 
 def shares_inside(group_of: Tensor, inside: Tensor) -> Tensor:
@@ -266,8 +288,8 @@ def shares_inside(group_of: Tensor, inside: Tensor) -> Tensor:
     return torch.where(total > 0, mass / total, 1.0 / torch.bincount(group_of)[group_of])
 
 
-def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Generator) -> Tensor:
-    """Sample a cell of each group."""
+def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, at: Tensor) -> Tensor:
+    """The cell of group `group[i]` in which uniform number `at[i]` lies, for each i."""
     order = torch.argsort(group_of, stable=True)
     groups = int(group_of.max()) + 1
     members = torch.bincount(group_of, minlength=groups)
@@ -278,6 +300,5 @@ def _cell_in(group: Tensor, group_of: Tensor, inside: Tensor, stream: torch.Gene
     ends = share[order].cumsum(0)
     starts = torch.cat([torch.zeros(1, dtype=torch.float64), ends])[firsts]
     line = ends - starts[group_of[order]] + group_of[order]
-    at = torch.rand(len(group), generator=stream, dtype=torch.float64).clamp(max=1 - 2**-30) + group
-    found = torch.searchsorted(line, at, right=True)
+    found = torch.searchsorted(line, at.clamp(max=1 - 2**-30) + group, right=True)
     return order[found.clamp(firsts[group], (firsts + members - 1)[group])]

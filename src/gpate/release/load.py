@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from gpate.errors import ConditionTooRare, InvalidValue, ReleaseCorrupt, require_count
 from gpate.generators import GeneratorSpec, MixtureSpec, Spec, draw
+from gpate.generators.points import Points
 from gpate.release import release_files as files
 from gpate.release.certificate import Certificate
 from gpate.release.conditions import Conditions, conditions_of
@@ -157,8 +158,11 @@ class Release:
     def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
         """Records that meet the conditions, block after block, indefinitely."""
         tried = found = number = 0
+        points = None
+        if isinstance(self.spec, MixtureSpec):
+            points = Points(1 + self.spec.dimension, size=self.block, streams=streams)
         while True:
-            records = self._block(number, conditions.label, streams, balanced)
+            records = self._block(number, conditions.label, streams, balanced, points)
             number, tried = number + 1, tried + self.block
             if conditions.filters:
                 records = records[conditions.fits(records)]
@@ -171,10 +175,12 @@ class Release:
             yield records
 
     @torch.no_grad()
-    def _block(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Any:
+    def _block(self, number: int, label: int | None, streams: Streams, balanced: bool, points: Points | None) -> Any:
         """One whole block: always the same computation, so that a record does not depend on `n`."""
-        labels = self._labels(number, label, streams, balanced)
-        features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
+        own = None if points is None else points.block(number)
+        labels = self._labels(number, label, streams, balanced, own)
+        stream = streams.torch("sample-latent", number)
+        features = draw(self._network, self.spec, labels, stream, points=None if own is None else own[:, 1:])
         if self._table is not None:
             given = labels if self.schema.classes else None
             if isinstance(self.spec, MixtureSpec) and self.spec.by_value:
@@ -184,12 +190,17 @@ class Release:
         images = self._images.decode(features.view(-1, *self._images.shape))
         return images, self._images.decode_labels(labels) if self.schema.classes else None
 
-    def _labels(self, number: int, label: int | None, streams: Streams, balanced: bool) -> Tensor:
+    def _labels(
+        self, number: int, label: int | None, streams: Streams, balanced: bool, points: Tensor | None
+    ) -> Tensor:
         if label is not None:
             return torch.full((self.block,), label, dtype=torch.int64)
         if balanced:
             return torch.arange(number * self.block, (number + 1) * self.block) % self.spec.classes
         weights = torch.tensor(self.shares, dtype=torch.float64)
+        if points is not None:
+            ends = weights.cumsum(0)[:-1] / weights.sum()
+            return torch.searchsorted(ends, points[:, 0].contiguous(), right=True)
         stream = streams.torch("sample-label", number)
         return torch.multinomial(weights, self.block, replacement=True, generator=stream)
 

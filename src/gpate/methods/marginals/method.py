@@ -78,8 +78,9 @@ class Marginals:
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
         groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
-            average, less than `clear` times its noise in a cell.
-        clear: see `groups`.
+            average, less than `pair_clear` times its noise in a cell.
+        pair_clear: see `groups`. A fit averages over cells, so that those of two-way tables may be noisy.
+        clear: the same of cells of one-way tables, and of the `CRUDE` groups.
         outside_share: of mu^2 of the whole budget, for telling how many values of each column lay outside the declared domain;
             0 does not tell.
         rare_below: a class with fewer records, by its noisy count, is described by moments instead of tables.
@@ -97,7 +98,8 @@ class Marginals:
     bins_share: float = 0.12
     most_pairs: int = 500
     resolution: int = 64
-    groups: int = 16
+    groups: int = 24
+    pair_clear: float = 1.5
     clear: float = 7.0
     outside_share: float = 0.001
     rare_below: int = 1000
@@ -124,6 +126,7 @@ class Marginals:
         require_count("rare_below", self.rare_below)
         require_count("rare_components", self.rare_components, 1)
         require_positive("clear", self.clear)
+        require_positive("pair_clear", self.pair_clear)
         require_positive("work", self.work)
 
     def shares(self, columns: int, *, crude: bool = False, rounds: int = 0, halved: int = 0) -> dict[str, float]:
@@ -269,6 +272,7 @@ def release_tables(
         cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps, bound=bound or 1.0
     )
     clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, shares)
+    clear *= math.sqrt(settings.clear / settings.pair_clear)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, run.monitor.on_warning)
     if settings.bins == "schema" and (names := view.crowded_columns(numbers)):

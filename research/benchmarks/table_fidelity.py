@@ -1,0 +1,277 @@
+"""How close synthetic tables are to real records: low-order tables, NIST's k-marginal score, prediction, and the time of a fit.
+
+    GPATE_DATA=.data python -m research.benchmarks.table_fidelity adult sdnist10 --epsilon 0.2 1 10 --seeds 3
+
+Printed for each table and epsilon: mean total variation of all 1-way, 2-way and (at most 500, drawn once) 3-way tables between a
+synthetic table of the size of the fitted records and real ones, numbers in deciles of the fitted records; the mean AUROC of
+logistic regression, random forest and histogram gradient boosting where there is a target; seconds of a fit. `real` is the fitted
+records themselves, the floor. Real records are a fifth of the training records, held out of the fit (a patient's records stay
+together): test records are never read. `--set NAME=VALUE` changes settings of the method. Each run is added to the results.
+
+`sdnist10` and `sdnist24` (NIST's excerpt of the American Community Survey 2019; its ten demographic columns, and all) have no target
+and no test part: as in NIST's own reports, all records are fitted and compared with, and `real` is a sample of a fifth. `nist` is the
+score of its package `sdnist` 2.4: 1000 (1 - mean total variation) of all pairs of columns, or, where PUMA is a column, of PUMA with
+all pairs of the others (without INDP); numbers in 20 bins of equal rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from benchmarks.tables import show
+from numpy.typing import NDArray
+from research.benchmarks import privacy_unit_quality as diabetes
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from gpate.datasets import DATASETS
+from gpate.schema import Boolean, Categorical, Column, Integer, Numeric, Schema, TableSchema
+from gpate.synthesizer import Synthesizer
+
+DELTA = 1e-6
+RESULTS = Path(__file__).parents[1] / "results" / "table_fidelity.jsonl"
+TRIPLES = 500
+TEN = "AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split()
+"""The columns of NIST's sample reports of AIM and MST ("demographic-focused")."""
+
+Codes = dict[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Records to fit, real records to compare with, and what is known of them in public.
+
+    Attributes:
+        schema: of both.
+        train: fitted.
+        real: compared with.
+        floor: as good as it can be.
+        positive: the class of the target that is predicted; None without a target.
+        nist: NIST's columns in 20 bins.
+    """
+
+    schema: TableSchema
+    train: pd.DataFrame
+    real: pd.DataFrame
+    floor: pd.DataFrame
+    positive: Any = None
+    nist: bool = False
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _split(frame: pd.DataFrame, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    order = np.random.default_rng(seed).permutation(len(frame))
+    cut = len(frame) // 5
+    return frame.iloc[order[cut:]].reset_index(drop=True), frame.iloc[order[:cut]].reset_index(drop=True)
+
+
+def _benchmark(name: str, positive: Any) -> Table:
+    train, real = _split(DATASETS[name].load("train").frame)
+    schema = Schema.load(DATASETS[name].schema_path)
+    assert isinstance(schema, TableSchema)
+    return Table(schema=schema, train=train, real=real, floor=train, positive=positive)
+
+
+def _diabetes() -> Table:
+    train, _ = diabetes.by_patient(diabetes.stays(_data() / "diabetes130.parquet"), 0)
+    train, real = (part.drop(columns="patient_nbr") for part in diabetes.by_patient(train, 1))
+    return Table(schema=diabetes.schema(), train=train, real=real, floor=train, positive="<30")
+
+
+def _sdnist(names: Sequence[str] | None = None) -> Table:
+    """Columns by NIST's data dictionary: its value lists, and its bounds for numbers."""
+    frame = pd.read_parquet(_data() / "sdnist-national2019.parquet")
+    dictionary = json.loads((_data() / "sdnist-data-dictionary.json").read_text())
+    listed = json.loads((_data() / "sdnist-national2019.json").read_text())["schema"]
+    columns: list[Column] = []
+    for name in names or list(frame.columns):
+        bounds = dictionary[name].get("values") or {}
+        missing = bool(listed[name].get("has_null"))
+        if "values" in listed[name]:
+            values = [str(value) for value in listed[name]["values"] if value != "N"]
+            columns.append(Categorical(name=name, categories=tuple(values), missing=missing))
+        elif name == "DENSITY":
+            columns.append(Numeric(name=name, bounds=(bounds["min"], bounds["max"]), scale="log"))
+            frame[name] = frame[name].astype(float)
+        else:
+            top = 501 if name == "POVPIP" else bounds["max"]
+            low = 0 if name == "WGTP" else bounds["min"]
+            scale = "arcsinh" if name in ("PINCP", "WGTP", "PWGTP") else "linear"
+            columns.append(Integer(name=name, bounds=(low, top), scale=scale, missing=missing))
+            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        frame[name] = frame[name].replace("N", None)
+    schema = TableSchema(columns=tuple(columns))
+    frame = frame[[*schema.names]]
+    return Table(schema=schema, train=frame, real=frame, floor=_split(frame)[1], nist=True)
+
+
+def _wide(columns: int = 200, rows: int = 25_000) -> Table:
+    """Made up: a quarter of the columns are categories, the others skewed numbers, all driven by five hidden numbers."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(rows, 5))
+    made: dict[str, Any] = {}
+    declared: list[Column] = []
+    for j in range(columns - 1):
+        score = hidden @ rng.normal(size=5) / 2.5 + rng.normal(size=rows)
+        if j % 4 == 0:
+            levels = [f"v{i}" for i in range(2 + j % 9)]
+            cuts = np.sort(rng.normal(size=len(levels) - 1))
+            made[f"c{j}"] = np.array(levels)[np.searchsorted(cuts, score)]
+            declared.append(Categorical(name=f"c{j}", categories=tuple(levels)))
+        else:
+            made[f"n{j}"] = np.exp(score)
+            declared.append(Numeric(name=f"n{j}", bounds=(0, 1000), scale="arcsinh"))
+    made["y"] = hidden[:, 0] + 0.5 * hidden[:, 1] + rng.normal(size=rows) > 1
+    schema = TableSchema(columns=(*declared, Boolean(name="y")), target="y")
+    train, real = _split(pd.DataFrame(made))
+    return Table(schema=schema, train=train, real=real, floor=train, positive=True)
+
+
+def _data() -> Path:
+    return Path(os.environ.get("GPATE_DATA", ".data"))
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "adult": lambda: _benchmark("adult", ">50K"),
+    "credit": lambda: _benchmark("credit", "1"),
+    "diabetes130": _diabetes,
+    "sdnist10": lambda: _sdnist(TEN),
+    "sdnist24": _sdnist,
+    "wide": _wide,
+}
+
+
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def codes(frame: pd.DataFrame, table: Table, *, bins: int = 10) -> Codes:
+    """Whole numbers of every column: categories, numbers in bins of equal rank among the fitted records, 0 where missing."""
+    found = {}
+    for column in table.schema.columns:
+        values = frame[column.name]
+        if isinstance(column, Categorical):
+            found[column.name] = 1 + pd.Categorical(values.astype(str), column.categories).codes.astype(np.int64)
+        elif isinstance(column, Boolean):
+            found[column.name] = 1 + values.astype(bool).to_numpy().astype(np.int64)
+        else:
+            fitted = pd.to_numeric(table.train[column.name]).dropna().to_numpy(dtype=float)
+            edges = np.unique(np.quantile(fitted, np.linspace(0, 1, bins + 1)[1:-1]))
+            numbers = pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
+            found[column.name] = np.where(np.isnan(numbers), 0, 1 + np.searchsorted(edges, numbers, side="left"))
+    return found
+
+
+def variation(one: Codes, two: Codes, names: Iterable[str]) -> float:
+    """Total variation of the table of some columns."""
+    cells, sides = 1, [np.zeros(1, dtype=np.int64)] * 2
+    for name in names:
+        size = 1 + max(int(one[name].max()), int(two[name].max()))
+        sides = [side * size + codes[name] for side, codes in zip(sides, (one, two), strict=True)]
+        cells *= size
+    tables = [np.bincount(side, minlength=cells) / len(side) for side in sides]
+    return float(np.abs(tables[0] - tables[1]).sum() / 2)
+
+
+def distances(made: pd.DataFrame, table: Table) -> dict[str, float]:
+    """Mean total variation of 1-, 2- and 3-way tables, and NIST's score for its table."""
+    one, two = codes(made, table), codes(table.real, table)
+    found = {}
+    for order in (1, 2, 3):
+        chosen = list(combinations(one, order))
+        if order == 3 and len(chosen) > TRIPLES:
+            picked = np.random.default_rng(0).choice(len(chosen), TRIPLES, replace=False)
+            chosen = [chosen[i] for i in picked]
+        found[f"{order}-way"] = float(np.mean([variation(one, two, names) for names in chosen]))
+    if table.nist:
+        one, two = codes(made, table, bins=20), codes(table.real, table, bins=20)
+        scored = list(combinations([name for name in one if name not in ("PUMA", "INDP")], 2))
+        by = ("PUMA",) if "PUMA" in one else ()
+        found["nist"] = 1000 * (1 - float(np.mean([variation(one, two, (*by, *pair)) for pair in scored])))
+    return found
+
+
+def prediction(made: pd.DataFrame, table: Table) -> dict[str, float]:
+    """Mean AUROC (and AUPRC) of three classifiers trained on the one and tested on real records."""
+    target = table.schema.target
+    both = pd.concat([made, table.real], ignore_index=True)
+    listed = [c.name for c in table.schema.columns if isinstance(c, Categorical) and c.name != target]
+    numbers = both[[c for c in table.schema.names if c not in (*listed, target)]].apply(pd.to_numeric).astype(float)
+    dummies = pd.get_dummies(both[listed].astype(str)).to_numpy(float) if listed else np.zeros((len(both), 0))
+    x = np.hstack([dummies, numbers.fillna(numbers.mean()).to_numpy()])
+    spread = x[: len(made)].std(0)
+    x = (x - x[: len(made)].mean(0)) / np.where(spread > 0, spread, 1.0)
+    y = (both[target].astype(str) == str(table.positive)).to_numpy()
+    models = (
+        LogisticRegression(max_iter=300),
+        RandomForestClassifier(100, min_samples_leaf=5, random_state=0, n_jobs=2),
+        HistGradientBoostingClassifier(random_state=0),
+    )
+    n = len(made)
+    if y[:n].all() or not y[:n].any():
+        return {"AUROC": 0.5, "AUPRC": float(y[n:].mean())}
+    scores = [model.fit(x[:n], y[:n]).predict_proba(x[n:])[:, 1] for model in models]
+    return {
+        "AUROC": float(np.mean([roc_auc_score(y[n:], score) for score in scores])),
+        "AUPRC": float(np.mean([average_precision_score(y[n:], score) for score in scores])),
+    }
+
+
+# --- command ----------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", choices=sorted(TABLES))
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.2, 1.0, 10.0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--noise", default="exact", choices=("exact", "fast"))
+    parser.add_argument("--no-auroc", action="store_true")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the settings: fitting.steps=500")
+    asked = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    settings = {name: json.loads(value) for name, value in (change.split("=") for change in asked.set)}
+    for name in asked.data:
+        table = TABLES[name]()
+
+        def scores(made: pd.DataFrame, table: Table = table) -> dict[str, float]:
+            more = prediction(made, table) if table.positive is not None and not asked.no_auroc else {}
+            return {**distances(made, table), **more}
+
+        rows: list[dict[str, Any]] = [{"epsilon": "real", **_printed([scores(table.floor)]), "seconds": ""}]
+        for epsilon in asked.epsilon:
+            runs = []
+            for seed in range(asked.seeds):
+                noise = {"noise": asked.noise, "noise_seed": seed if asked.noise == "fast" else None}
+                began = time.perf_counter()
+                model = Synthesizer(epsilon=epsilon, delta=DELTA, seed=seed, settings=settings, **noise)
+                model.fit(table.train, schema=table.schema)
+                seconds = time.perf_counter() - began
+                figures = {**scores(model.sample(len(table.train), seed=seed)), "seconds": seconds}
+                runs.append(figures)
+                line = {"data": name, "epsilon": epsilon, "delta": DELTA, "seed": seed, "noise": asked.noise, **figures}
+                with RESULTS.open("a") as out:
+                    out.write(json.dumps({**line, "set": asked.set}) + "\n")
+            rows.append({"epsilon": epsilon, **_printed(runs)})
+        show(f"{name}: {len(table.train):,} records, delta {DELTA:g}, {asked.noise} noise, {asked.seeds} seeds", rows)
+
+
+def _printed(runs: list[dict[str, float]]) -> dict[str, str]:
+    return {key: f"{np.mean([run[key] for run in runs]):.4f}" for key in runs[0]}
+
+
+if __name__ == "__main__":
+    main()
