@@ -158,7 +158,7 @@ def _print_state(file: DraftFile, path: Path) -> None:
         errors.print(f"Still open: {escape('; '.join(left))}.", soft_wrap=True)
         return
     try:
-        Schema.from_text(file.text, source=str(path))
+        Schema.load(path)
     except GpateError as problem:
         errors.print(f"[red]Not valid yet.[/] {escape(str(problem))}", soft_wrap=True)
     else:

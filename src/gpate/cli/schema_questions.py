@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ from rich.text import Text
 
 from gpate.cli.terminal import console
 from gpate.errors import GpateError, InvalidValue
+from gpate.schema import Schema, TableSchema
 from gpate.schema.answers import answer, chosen, yes_or_no
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.draft import accepted, is_open, proposed
 from gpate.schema.draft_file import DraftFile
+from gpate.schema.proposals import ID
 
 HELP = """\
 Enter takes what is in brackets.  ? this help
@@ -73,6 +76,8 @@ class Session:
                     except (_Skip, _Back, _Same):
                         continue
                 self._columns(self._file.open, again=set())
+            if not self._file.open and not self._file.open_keys:
+                self._constraints()
         except _Stop:
             console.print("\nStopped. All answers are saved.")
 
@@ -142,13 +147,33 @@ class Session:
 
         def take(said: str) -> None:
             if said != _AS_IT_IS:
-                names = [name for name in chosen(file.names, said) if name != file.top("target")]
+                never = [file.top("target"), *(name for name, entry in file.columns.items() if entry.get("type") == ID)]
+                names = [name for name in chosen(file.names, said) if name not in never]
                 file.put(
                     {name: file.columns[name] | {"missing": name in names} for name in dict.fromkeys([*now, *names])}
                 )
 
         question = "Where may values be missing? Columns, all or none"
         self._ask(question, _AS_IT_IS if now else "none", take)
+
+    def _constraints(self) -> None:
+        """The proposed constraints, once all columns are declared: one that cannot hold for them is an error."""
+        if "constraints" not in {field.name for field in dataclasses.fields(TableSchema)}:
+            return
+        for text in self._file.constraints:
+
+            def take(said: str, text: str = text) -> None:
+                holds = yes_or_no("the answer", said)
+                if holds:
+                    trial = DraftFile(self._file.text)
+                    trial.decide(text, holds=True)
+                    Schema.from_text(trial.text, source="with it")
+                self._file.decide(text, holds=holds)
+
+            try:
+                self._ask(f"Does it hold for every record? {text}   y or n", "n", take)
+            except (_Skip, _Back, _Same):
+                continue
 
     def _columns(self, names: list[str], *, again: set[str]) -> None:
         """One after the other; those that were answered in the meantime, as like another one, are left out."""

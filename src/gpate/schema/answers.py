@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -17,8 +16,9 @@ from typing import Any
 from gpate.errors import InvalidValue
 from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS, Category, column_from_dict
 from gpate.schema.declaration import TODO
-from gpate.schema.described import alike, scalar, split_list
+from gpate.schema.described import alike, scalar, split_list, two_ends
 from gpate.schema.draft import accepted, is_open
+from gpate.schema.proposals import ID
 
 FIELDS = ("type", "bounds", "categories", "other", "missing", "scale", "decimals", "unit", "invalid", "format")
 """What can be said about a column."""
@@ -27,9 +27,6 @@ OTHERS = "..."
 """At the end of a list of categories: there are others."""
 
 _IMPLIED = {"bounds": ("integer", "numeric", "datetime"), "categories": ("categorical",), "other": ("categorical",)}
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?)?")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
-_BETWEEN = re.compile(r"\.\.+|(?<=\d)\s*-\s*(?=\d)|\bto\b")
 
 
 def answer(name: str, entry: Mapping[str, Any], field: str, text: str) -> dict[str, Any]:
@@ -66,7 +63,7 @@ def with_type(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     if before == kind:
         kept = dict(entry)
     else:
-        kept = {key: value for key, value in entry.items() if key == "missing"}
+        kept = {key: value for key, value in entry.items() if key == "missing" and kind != ID}
         if {before, kind} == {"integer", "numeric"}:
             kept |= {key: entry[key] for key in ("bounds", "scale") if key in entry}
     fields = [field for field in dataclasses.fields(COLUMN_TYPES[kind]) if field.name != "name"]
@@ -92,7 +89,8 @@ def _type_for(name: str, entry: Mapping[str, Any], field: str, text: str) -> Any
         )
     if field != "bounds":
         return "categorical"
-    return "datetime" if _DATE.search(text) else TODO
+    ends = two_ends(text)
+    return "datetime" if ends is not None and isinstance(ends[0], str) else TODO
 
 
 def _fields(name: str, field: str, text: str) -> dict[str, Any]:
@@ -113,18 +111,11 @@ def _fields(name: str, field: str, text: str) -> dict[str, Any]:
     return {field: text if field != "other" else scalar(text)}
 
 
-def bounds(what: str, text: str) -> list[Category]:
-    """Two numbers or two dates: `0, 100`, `0..100`, `0-100`, `[0, 100]`, `2001-01-01, 2024-12-31`."""
-    found = [match[0] for match in _DATE.finditer(text)]
-    rest = _DATE.sub("", text)
-    if not found:
-        apart = _BETWEEN.sub(" ", text)
-        found, rest = _NUMBER.findall(apart), _NUMBER.sub("", apart)
-    if len(found) != 2 or rest.replace("..", "").strip(" ,;[]()"):
+def bounds(what: str, text: str) -> list[float | str]:
+    """Two numbers or two dates: `0, 100`, `0..100`, `[0, 100]`, `2001-01-01, 2024-12-31`."""
+    if (ends := two_ends(text)) is None:
         raise InvalidValue(what, text, "two numbers or dates, such as 0, 100 or 2001-01-01, 2024-12-31")
-    if _DATE.search(text):
-        return list(found)
-    return [float(end) if isinstance(scalar(end), str) else scalar(end) for end in found]
+    return ends
 
 
 def categories(what: str, text: str) -> dict[str, Any]:

@@ -54,10 +54,10 @@ _TYPES = {
 }
 _TYPE_OF = {word: kind for kind, listed in _TYPES.items() for word in listed.split()}
 _TRUE, _FALSE = frozenset({"yes", "y", "true", "t", "1", "x"}), frozenset({"no", "n", "false", "f", "0", ""})
-_RANGE = re.compile(
-    r"\s*\[?\s*(-?[\d.]+(?:e[-+]?\d+)?)\s*(?:-|to|\.\.+|,|;)\s*(-?[\d.]+(?:e[-+]?\d+)?)\s*\]?\s*$", re.IGNORECASE
-)
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
+_BETWEEN = re.compile(r"\.\.+|(?<=\d)\s*-\s*(?=\d)|\bto\b")
+_LONGEST_ENDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +102,16 @@ def described(name: str, fields: Mapping[Any, Any]) -> Described:
     low, high = (_bound(name, said.get(end)) for end in ("low", "high"))
     if "bounds" in said:
         low, high = _pair(name, said["bounds"])
-    categories, low, high, absent = _values(name, said.get("values"), low, high)
+    kind, values = type_named(stated), said.get("values")
+    one_text = isinstance(values, str) and kind != "categorical" and not set(values) & set(",;|")
+    if one_text and (ends := two_ends(values)) is not None:  # 0-120, where others list values
+        (low, high), values = ends, None
+    categories, low, high, absent = _values(name, values, low, high)
     missing = _truth(name, "missing", said["missing"]) if "missing" in said else absent
     if "required" in said and missing is None:
         missing = not _truth(name, "required", said["required"])
     return Described(
-        type=type_named(stated),
+        type=kind,
         stated=stated[:40],
         low=low,
         high=high,
@@ -153,6 +157,26 @@ def alike(values: Sequence[Category]) -> tuple[Category, ...]:
     return tuple(values) if numbers else tuple(str(value) for value in values)
 
 
+def two_ends(text: str) -> list[float | str] | None:
+    """Two numbers or two dates; None if it is anything else.
+
+    >>> two_ends("0, 100"), two_ends("[0.5, 2]"), two_ends("0-12"), two_ends("2001-01-01..2024-12-31"), two_ends("1, 2, 3")
+    ([0, 100], [0.5, 2], [0, 12], ['2001-01-01', '2024-12-31'], None)
+    """
+    if len(text) > _LONGEST_ENDS:
+        return None
+    form, apart = (_DATE, text.replace("..", " ")) if _DATE.search(text) else (_NUMBER, _BETWEEN.sub(" ", text))
+    found = form.findall(apart)
+    if len(found) != 2 or form.sub("", apart).replace("to", "").strip(" ,;[]()"):
+        return None
+    return list(found) if form is _DATE else [_number(end) for end in found]
+
+
+def _number(text: str) -> float:
+    value = scalar(text)
+    return float(text) if isinstance(value, str) else value
+
+
 def split_list(text: str) -> list[str]:
     """The items of a list in one text, between `|`, `;` or `,`, of which the first that occurs is taken; quotes keep a sign.
 
@@ -179,8 +203,6 @@ def _values(
     if isinstance(values, Mapping) and {"min", "max"} <= set(values):
         low, high = (_bound(name, values[end]) for end in ("min", "max"))
         codes = [code for code in codes if code not in ("min", "max")]
-    elif isinstance(values, str) and (match := _RANGE.match(values.strip()[:100])) and low is None and high is None:
-        return None, *(_bound(name, end) for end in match.groups()), None
     if not codes:
         return None, low, high, None
     if low is None or high is None:
@@ -215,29 +237,26 @@ def _codes(name: str, values: Any) -> list[Category]:
 
 
 def _bound(name: str, value: object) -> float | str | None:
-    if value is None or isinstance(value, bool) or not isinstance(value, str | int | float):
-        if value is None:
-            return None
-        raise InvalidValue(f"bound of column {shown(name)}", value, "a number or a date")
+    what = f"bound of column {shown(name)}"
     if isinstance(value, str):
         text = value.strip()
-        found = scalar(text.removesuffix(".0"))
-        if isinstance(found, str) and _NUMBER.fullmatch(found):
-            found = float(found)
-        value = found
-    if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d", value):
-        raise InvalidValue(f"bound of column {shown(name)}", value, "a number or a date such as 2001-01-31")
-    if not isinstance(value, str) and not abs(value) < math.inf:
-        raise InvalidValue(f"bound of column {shown(name)}", value, "a finite number")
+        if _DATE.fullmatch(text):
+            return text
+        value = _number(text) if _NUMBER.fullmatch(text) else text
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidValue(what, value, "a number or a date such as 2001-01-31")
+    if not abs(value) < math.inf:
+        raise InvalidValue(what, value, "a finite number")
     return value
 
 
 def _pair(name: str, value: object) -> tuple[float | str | None, float | str | None]:
-    if isinstance(value, str) and (match := _RANGE.match(value.strip()[:100])):
-        value = list(match.groups())
-    if not isinstance(value, list) or len(value) != 2:
+    ends = two_ends(value) if isinstance(value, str) else value
+    if not isinstance(ends, list) or len(ends) != 2:
         raise InvalidValue(f"bounds of column {shown(name)}", value, "[lower, upper], or lower..upper")
-    return _bound(name, value[0]), _bound(name, value[1])
+    return _bound(name, ends[0]), _bound(name, ends[1])
 
 
 def _truth(name: str, key: str, value: object) -> bool:

@@ -193,13 +193,12 @@ def _from_document(data: Any) -> dict[str, Any]:
         return _from_document(_only("resources", data["resources"]).get("schema"))
     if isinstance(data.get("tables"), Mapping) and ("METADATA_SPEC_VERSION" in data or "relationships" in data):
         return _from_sdv(_only("tables", list(data["tables"].values())))
+    inner = data.get("columns")
+    sdtypes = isinstance(inner, Mapping) and any(isinstance(e, Mapping) and "sdtype" in e for e in inner.values())
+    if "METADATA_SPEC_VERSION" in data or sdtypes:
+        return _from_sdv(data)
     if isinstance(data.get("fields"), list):
         return _from_table_schema(data)
-    inner = data.get("columns")
-    if isinstance(inner, Mapping) and (
-        "METADATA_SPEC_VERSION" in data or any(isinstance(e, Mapping) and "sdtype" in e for e in inner.values())
-    ):
-        return _from_sdv(data)
     if isinstance(data.get("schema"), Mapping) and not _looks_like_an_entry(data["schema"]):
         return _from_document(data["schema"])
     if isinstance(inner, list) or (isinstance(inner, Mapping) and not _looks_like_an_entry(inner)):

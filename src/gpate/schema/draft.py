@@ -167,7 +167,8 @@ def draft(
     target, keys = guesses.target, {guess.value for guess in (own_unit, row_id) if guess is not None}
     header = _HEADER.format(
         source=source,
-        types="boolean, integer, numeric, datetime (these three with bounds) and categorical (with categories)",
+        types="boolean, integer, numeric, datetime (these three with bounds) and categorical (with categories)"
+        + (", or id: not learned, and a placeholder in synthetic records" if ID in COLUMN_TYPES else ""),
         marks=("" if proposals is None else _MARKS)
         + ("" if dictionary is None else _DICTIONARY.format(dictionary=dictionary.name)),
         open=(_RELEASED if paid else _NOT_READ).format(paid=paid, todo=TODO),

@@ -148,8 +148,24 @@ class DraftFile:
     def constraints(self) -> list[str]:
         """Constraints that are proposed in comments."""
         _, _, block = self.text.partition("\n# constraints:\n")
-        found = [re.fullmatch(r"#   - (.*?)(  # .*)?", line) for line in block.splitlines()]
-        return [match[1] for match in found if match is not None]
+        found = [attempt(lambda line=line: _constraint(line)) for line in block.splitlines()]  # type: ignore[misc]
+        return [text for text in found if text]
+
+    def decide(self, constraint: str, *, holds: bool) -> None:
+        """Declare a constraint that is proposed, or remove the proposal."""
+        head, mark, block = self.text.partition("\n# constraints:\n")
+        lines = [line for line in block.split("\n") if attempt(lambda line=line: _constraint(line)) != constraint]  # type: ignore[misc]
+        text = head + mark + "\n".join(lines)
+        if holds:
+            start = self._line_start(self._top["columns"][0])
+            if "constraints" in self._top and isinstance(self._top["constraints"][1], yaml.SequenceNode):
+                key, value = self._top["constraints"]
+                listed = [*self._data["constraints"], constraint]
+                start, end = key.end_mark.index, _end(value)
+                text = f"{text[:start]}:\n" + "\n".join(f"  - {inline(item)}" for item in listed) + text[end:]
+            else:
+                text = f"{text[:start]}constraints:\n  - {inline(constraint)}\n{text[start:]}"
+        self._parse(text)
 
     def put(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the entries of columns. The reason of a proposal goes once nothing of it is left; other comments stay."""
@@ -251,6 +267,11 @@ def _loaded(text: str, source: str) -> tuple[Any, Any]:
         return node, None if node is None else loader.construct_document(node)
     except yaml.YAMLError as problem:
         raise SchemaError(f"The draft {source} is not valid YAML: {problem}") from problem
+
+
+def _constraint(line: str) -> str:
+    """The constraint in a comment's line, as `gpate.schema.draft` writes it; empty if there is none."""
+    return str(yaml.safe_load(line.removeprefix("#   - "))) if line.startswith("#   - ") else ""
 
 
 def _end(node: yaml.Node) -> int:

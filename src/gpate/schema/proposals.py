@@ -133,6 +133,7 @@ _EVENTS = {
 _ORDERED = ("numeric", "integer", "datetime", DATE, TODO)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+")
 _PLAIN = re.compile(r"[^\W\d]\w*")
+_KEYWORDS = ("if", "then", "and", "in", "missing", "not")
 
 
 class Guess(NamedTuple):
@@ -341,5 +342,5 @@ def _ends(parts: tuple[str, ...], rest: tuple[str, ...]) -> bool:
 
 
 def _name(name: str) -> str:
-    """A column's name in a constraint: in quotation marks unless it is one word."""
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A column's name in a constraint: in quotation marks unless it is a plain word."""
+    return name if _PLAIN.fullmatch(name) and name not in _KEYWORDS else "'" + name.replace("'", "''") + "'"
