@@ -91,8 +91,8 @@ class Session:
                 raise _Stop from None
             if said in _COMMANDS:
                 raise _COMMANDS[said]
-            if said == "?":
-                console.print(Text(HELP, style="dim"), soft_wrap=True)
+            if said == "?" or not (said or default):
+                console.print(Text(HELP if said else "  Please answer, or skip it: s", style="dim"), soft_wrap=True)
                 continue
             try:
                 take(said or default)
@@ -116,7 +116,8 @@ class Session:
         said = [proposal]
 
         def take(name: str) -> None:
-            if name == "row":
+            if name in ("row", "none"):
+                name = "row"
                 file.set_unit(None)
             elif name not in (proposal, *file.columns):
                 raise InvalidValue("the answer", name, "a column of the draft, or row")
@@ -197,7 +198,7 @@ class Session:
         file, before = self._file, self._file.columns[name]
         heading = [(f"\n{number} of {total}  ", "dim"), (name, "bold cyan"), (f"  {file.comment(name)}", "dim")]
         console.print(Text.assemble(*heading), soft_wrap=True)
-        like = [other for other in file.open if other != name and file.columns[other] == before]
+        like = [other for other in file.open if other != name and _said(file.columns[other]) == _said(before)]
         try:
             self._questions(name, whole=whole)
         except _Same:
@@ -208,8 +209,9 @@ class Session:
             self._copy(self._last, [name])
             self._save()
             console.print(Text(f"  as {self._last}", style="dim"))
+        else:
+            self._like(name, [other for other in like if other in file.open])
         self._last = name
-        self._like(name, [other for other in like if other in file.open])
 
     def _questions(self, name: str, *, whole: bool) -> None:
         """The type, unless it is settled, and what the type needs; a type as an answer changes the type."""
@@ -252,8 +254,12 @@ class Session:
         question = f"  The same for {len(like)} like it ({some})? no, all or columns"
 
         def take(said: str) -> None:
-            others = like if said == "all" else [] if said in ("no", "n") else chosen(self._file.open, said)
-            self._copy(name, others)
+            if said not in ("no", "n", "none"):
+                others = [other for other in chosen(self._file.names, said) if other in like]
+                if not others:
+                    raise InvalidValue("columns", said, f"some of those that are like it: {', '.join(like[:30])}")
+                self._copy(name, others)
+                console.print(Text(f"  as {name}: {', '.join(others)}", style="dim"), soft_wrap=True)
 
         try:
             self._ask(question, "no", take)
@@ -263,9 +269,14 @@ class Session:
     def _copy(self, source: str, names: list[str]) -> None:
         """The answers of one column for others; whether values may be missing stays each column's own."""
         file = self._file
-        entry = {key: value for key, value in file.columns[source].items() if key != "missing"}
+        entry = _said(file.columns[source])
         own = {name: file.columns[name].get("missing") for name in names}
         file.put({name: entry | ({} if own[name] is None else {"missing": own[name]}) for name in names})
+
+
+def _said(entry: dict[str, Any]) -> dict[str, Any]:
+    """What an entry says beside whether values may be missing."""
+    return {key: value for key, value in entry.items() if key != "missing"}
 
 
 def _quoted(value: Any) -> str:
