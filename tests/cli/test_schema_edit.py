@@ -137,7 +137,7 @@ def test_a_stop_loses_nothing(wide: Path, monkeypatch: pytest.MonkeyPatch, capsy
     """After any number of answers the file is a draft with all of them, and a second session asks only for the rest."""
     lines = SCRIPT.splitlines()
     opened = []
-    for stop in (0, 3, 7, 9, 30):
+    for stop in (0, 9, 30):
         wide.with_name("part.yaml").write_text(wide.read_text())
         answered(monkeypatch, "".join(f"{line}\n" for line in [*lines[:stop], "q"]))
         assert gpate("schema", "edit", wide.with_name("part.yaml")) == 0
@@ -145,7 +145,7 @@ def test_a_stop_loses_nothing(wide: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert "Stopped. All answers are saved." in said.out
         assert "Still open" in said.err
         opened.append(len(DraftFile.load(wide.with_name("part.yaml")).open))
-    assert opened == [40, 40, 38, 37, 27]
+    assert opened == [40, 37, 27]
     answered(monkeypatch, "\n".join(["as it is", *lines[30:]]) + "\n")
     assert gpate("schema", "edit", wide.with_name("part.yaml")) == 0
     assert "Complete" in capsys.readouterr().err
