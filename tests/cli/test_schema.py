@@ -416,3 +416,22 @@ def test_what_a_dictionary_declares_is_not_released(
     assert gpate("schema", "init", tmp_path / "t.csv", *refused) == 2
     assert "Column 'age' is date in the dictionary, and integer by the file or --type. Fix" in capsys.readouterr().err
     assert not (tmp_path / "m.jsonl").exists()
+
+
+def test_a_dictionary_and_a_vote_that_disagree_end_in_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bounds without a type make a number, whatever the records vote for; a dictionary that is wrong is refused before anything is paid."""
+    for number, value in enumerate(("word", "2020-01-31", "7", "7.5", "true")):
+        (tmp_path / "t.csv").write_text("x,z\n" + f"{value},1\n" * 2000)
+        (tmp_path / "d.json").write_text(json.dumps({"x": {"min": 0, "max": 9}, "z": {"type": "id"}}))
+        ledger, output = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.yaml"
+        options = ("--dictionary", tmp_path / "d.json", "--schema-epsilon", 5, "--ledger", ledger, "-o", output)
+        assert gpate("schema", "init", tmp_path / "t.csv", *options) == 0
+        expected = "integer" if value == "7" else "numeric"
+        assert f"x: {{type: {expected}, bounds: [0, 9], missing: false}}" in output.read_text()
+    (tmp_path / "d.json").write_text(json.dumps({"x": {"min": 9, "max": 0}}))
+    options = ("--dictionary", tmp_path / "d.json", "--schema-epsilon", 5, "--ledger", tmp_path / "last.jsonl")
+    assert gpate("schema", "init", tmp_path / "t.csv", *options) == 2
+    assert "lower < upper" in capsys.readouterr().err
+    assert not (tmp_path / "last.jsonl").exists()

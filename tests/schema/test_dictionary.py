@@ -85,8 +85,8 @@ def written(folder: Path, name: str, content: object) -> Path:
 def columns_of(dictionary: Dictionary, types: dict[str, str]) -> dict[str, dict[str, Any]]:
     """The entries of a draft for a table with such types; what is open stays open."""
     here = dictionary.of(list(types))
-    known, said = combine(types, here)
-    return dict(yaml.safe_load(draft(known, dictionary=here, said=said, proposals=propose(known)))["columns"])
+    known, here = combine(types, here)
+    return dict(yaml.safe_load(draft(known, dictionary=here, proposals=propose(known)))["columns"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -102,8 +102,8 @@ def test_a_dictionary_declares_bounds_and_categories(name: str, tmp_path: Path) 
 
 def test_the_draft_names_the_source_and_loads(tmp_path: Path) -> None:
     here = read_dictionary(written(tmp_path, "book.csv", CSV)).of(list(EXPECTED))
-    known, said = combine(dict.fromkeys(EXPECTED, TODO), here)
-    text = draft(known, dictionary=here, said=said, proposals=propose(known))
+    known, here = combine(dict.fromkeys(EXPECTED, TODO), here)
+    text = draft(known, dictionary=here, proposals=propose(known))
     assert "# book.csv: Age in years\n" in text
     assert "not computed from these records" in text
     assert Schema.from_text(text).to_dict()["columns"]["sex"] == {"type": "categorical", "categories": ["m", "f"]}
@@ -329,8 +329,7 @@ def test_any_json_is_a_dictionary_or_refused_by_name(data: Any) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_a_description_stays_in_its_comment(text: str) -> None:
     """A line break in a description, of any kind, cannot add a line to the schema."""
-    here = Dictionary(name="d.json")
-    said = described("x", {"type": "boolean", "description": text})
-    assert Schema.from_text(
-        draft({"x": "boolean"}, dictionary=here, said={"x": said}, proposals=propose({"x": "boolean"}))
-    ).names == ["x"]
+    here = Dictionary(name="d.json", columns={"x": described("x", {"type": "boolean", "description": text})})
+    assert Schema.from_text(draft({"x": "boolean"}, dictionary=here, proposals=propose({"x": "boolean"}))).names == [
+        "x"
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -19,9 +19,8 @@ from gpate.neighbours import RECORD, unit_relation
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.declaration import TODO
-from gpate.schema.described import Described
 from gpate.schema.dictionary import Dictionary, read_dictionary
-from gpate.schema.draft import combine, draft
+from gpate.schema.draft import Paid, combine, draft
 from gpate.schema.file_types import column_types
 from gpate.schema.proposals import DATE, Guess, Proposals, propose, row_id_of
 
@@ -84,23 +83,27 @@ def init(
     if unit is not None and unit not in stated and not rows:
         raise InvalidValue("--unit", unit, f"a column of the data, or {ROW}")
     described = None if dictionary is None else read_dictionary(dictionary).of(list(stated))
-    known, said = combine(stated | declared, described, declared=declared)
+    known = stated | declared
+    if described is not None:
+        known, described = combine(known, described, declared=declared)
     guesses = _proposals(known, described, unit, rows=rows)
     if schema_epsilon is not None and unit is None and guesses.unit is not None:
         fix = f"Its name says whose record it is: give --unit {guesses.unit.value}, or --unit {ROW} to protect single records."
         raise InvalidValue("--unit", unit, f"given for a table with a column {guesses.unit.value!r}", fix)
-    unit = None if rows else unit
-    known.pop(unit or "", None)
+    if rows or unit is None:
+        unit = None
+    else:
+        known.pop(unit)
     parquet = data.suffix in (".parquet", ".pq")
     source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
-    found: dict[str, Any] = {"types": known, "proposals": guesses}
+    text = draft(known, source=source, unit=unit, dictionary=described, proposals=guesses)  # errors come before costs
     if schema_epsilon is not None and ledger is not None:
         asked = Budget(epsilon=require_epsilon(schema_epsilon), delta=delta)
-        times = {
-            name: DATE for name, one in guesses.columns.items() if one.type in (DATE, "datetime") and name in known
-        }
-        found = _released(data, known | times, said, asked, ledger=ledger, book=budget, unit=unit)
-    text = draft(source=source, unit=unit, dictionary=described, said=said, **found)
+        times = {name: one.type for name, one in guesses.columns.items() if one.type in (DATE, "datetime")}
+        key = row_id_of(list(known)) if described is None or described.row_id is None else described.row_id
+        wanted = {name: times.get(name) or kind for name, kind in known.items() if name != key}
+        voted, released = _released(data, wanted, described, asked, ledger=ledger, book=budget, unit=unit)
+        text = draft(known | voted, source=source, unit=unit, row_id=key, dictionary=described, paid=released)
     if output is None:
         console.out(text, end="", highlight=False)
         return
@@ -136,29 +139,28 @@ def _declared(types: dict[str, str], given: list[str]) -> dict[str, str]:
 def _released(
     data: Path,
     types: dict[str, str],
-    said: dict[str, Described],
+    dictionary: Dictionary | None,
     budget: Budget,
     *,
     ledger: Path,
     book: Path | None,
     unit: str | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, str], Paid]:
     """Release through the gate: types that are open, bounds of numeric columns and categories of text columns.
 
-    What a dictionary declares is not released.
-
-    With a privacy unit one record of each unit counts, and how many records units have is released too.
+    With a privacy unit one record of each unit counts, and how many records units have is released too. What a dictionary declares is
+    not released: a column that has bounds there is a number, whatever its records vote.
     """
     from gpate.boundary import Gate, NoisyTypes, NoisyUnitSizes, plan_domain
     from gpate.records import read_columns, read_units
 
-    row_id = row_id_of(list(types))
+    said = {} if dictionary is None else dictionary.columns
     bounded = {name for name, one in said.items() if one.low is not None and one.high is not None}
     listed = {name for name, one in said.items() if one.categories is not None}
-    open_, numbers, texts = (
-        [name for name, kind in types.items() if kind in kinds and name not in {row_id, *known}]
-        for kinds, known in (((TODO,), ()), (("numeric", "integer"), bounded), (("categorical",), listed))
-    )
+    types = dict(types)
+    open_ = [name for name, kind in types.items() if kind == TODO]
+    numbers = [name for name, kind in types.items() if kind in ("numeric", "integer") and name not in bounded]
+    texts = [name for name, kind in types.items() if kind == "categorical" and name not in listed]
     if not open_ + numbers + texts:
         raise InvalidValue("columns", list(types.values()), "numeric, text or of an open type for --schema-epsilon")
     wanted, sizes = open_ + numbers + texts, None
@@ -172,25 +174,25 @@ def _released(
         Gate.create(ledger, budget, neighbours=relation, run=None if book is None else new_run()) as gate,
         _charged(book, gate.ledger, [m.event(gate) for m in planned]),
     ):
-        found: dict[str, Any] = {}
-        if sizes is not None:
-            found["max_records"] = NoisyUnitSizes.within(budget)(sizes, gate).value
+        max_records = None if sizes is None else NoisyUnitSizes.within(budget)(sizes, gate).value
         if open_:
             elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
-            types = types | {name: kind for name, kind in elected.items() if kind is not None}
-            numbers += [name for name in open_ if types[name] in ("numeric", "integer") and name not in bounded]
-            texts += [name for name in open_ if types[name] == "categorical"]
+            for name, kind in elected.items():
+                number = kind in ("numeric", "integer")
+                if kind is not None:
+                    types[name] = kind if number or name not in bounded else "numeric"
+                numbers += [name] * (number and name not in bounded)
+                texts += [name] * (kind == "categorical" and name not in bounded)
         bounds, categories = None, None
         if numbers + texts:
             bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget, after=gate.ledger.tally)
-        found |= {
-            "bounds": {} if bounds is None else bounds(table, gate).value,
-            "categories": {} if categories is None else categories(table, gate).value,
-        }
+        found = {} if bounds is None else bounds(table, gate).value
+        values = {} if categories is None else categories(table, gate).value
         cost = f"at epsilon {gate.spend:.4g}, delta {budget.delta:g}"
         what = "types, bounds and categories" if open_ else "bounds and categories"
         errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
-    return {**found, "types": types, "paid": cost, "cost": (budget.epsilon, budget.delta)}
+    spent = (budget.epsilon, budget.delta)
+    return types, Paid(bounds=found, categories=values, max_records=max_records, spent=cost, cost=spent)
 
 
 @contextmanager

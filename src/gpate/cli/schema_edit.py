@@ -26,7 +26,8 @@ from gpate.schema.draft_file import DraftFile
 
 _FIELD = re.compile(rf"(?P<columns>.+?)\.(?P<field>{'|'.join(FIELDS)})=(?P<value>.*)", re.DOTALL)
 _KEY = re.compile(r"(?P<key>target|row_id|unit)=(?P<value>.*)", re.DOTALL)
-_WIDE = 100
+_LONG_NAME = 32
+_WIDE = 110
 """Columns of a terminal from which comments have a column of their own."""
 
 
@@ -99,7 +100,7 @@ def print_table(file: DraftFile) -> None:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     notes = console.width >= _WIDE  # else they stand beside the questions
     table.add_column("", justify="right", style="dim")
-    table.add_column("column", style="cyan", overflow="fold", min_width=16)
+    table.add_column("column", style="cyan", overflow="fold", min_width=min(_LONG_NAME, max(map(len, file.columns))))
     table.add_column("type", no_wrap=True)
     table.add_column("bounds or categories", overflow="fold", min_width=20)
     table.add_column("missing")

@@ -18,11 +18,12 @@ from gpate.schema.draft_file import DraftFile
 from gpate.schema.proposals import ID
 
 HELP = """\
-Enter takes what is in brackets.  ? this help
+Enter takes what is in brackets.   ?  this help
   =  the same as the column before     s  skip this column
   b  back to the column before         q  stop: everything is saved
-Bounds: 0, 100 or 2001-01-01, 2024-12-31. Categories: a, b, c; with ... at the end if there are others (they become `other`).
-If a type is wrong, answer with the right one. Columns: names, first..last, or patterns such as diag_*; all, none.
+Bounds: 0, 100 or 2001-01-01, 2024-12-31. If a type is wrong, answer with the right one.
+Categories: a, b, c. If there are others, end with ...: they become `other`.
+Columns: names, first..last, or patterns such as diag_*; all, none.
 Declare what is publicly known, generously, and never what you see in the records."""
 
 _RECORDS = 3
@@ -83,7 +84,7 @@ class Session:
 
     def _ask(self, question: str, default: str, take: Callable[[str], Any]) -> None:
         """Ask until the answer can be used, and save."""
-        prompt = Text.assemble(question, *([" ", (f"[{default}]", "bold")] if default else []), ": ")
+        prompt = Text.assemble(question, (f" [{default}]" if default else "", "bold"), ": ")
         while True:
             try:
                 said = console.input(prompt).strip()
@@ -106,7 +107,12 @@ class Session:
         found = self._file.proposals
         if found:
             question = f"Confirm all proposals in the table, marked with a question mark ({len(found)} columns)? y or n"
-            self._ask(question, "n", lambda said: yes_or_no("the answer", said) and self._file.accept())
+
+            def take(said: str) -> None:
+                if yes_or_no("the answer", said):
+                    self._file.accept()
+
+            self._ask(question, "n", take)
 
     def _unit(self) -> None:
         file = self._file

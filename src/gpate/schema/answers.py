@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpate.errors import InvalidValue
-from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS, Category, column_from_dict
+from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS, column_from_dict
 from gpate.schema.declaration import TODO
 from gpate.schema.described import alike, scalar, split_list, two_ends
-from gpate.schema.draft import accepted, is_open
+from gpate.schema.draft import accepted, is_open, with_other
 from gpate.schema.proposals import ID
 
 FIELDS = ("type", "bounds", "categories", "other", "missing", "scale", "decimals", "unit", "invalid", "format")
@@ -103,7 +103,7 @@ def _fields(name: str, field: str, text: str) -> dict[str, Any]:
         return {"missing": yes_or_no(what, text)}
     if field == "decimals":
         return {"decimals": scalar(text)}
-    listed = {"scale": SCALES, "unit": UNITS}.get(field)
+    listed = {"scale": tuple(SCALES), "unit": tuple(UNITS)}.get(field)
     if listed is not None and text not in listed:
         raise InvalidValue(what, text, f"one of {', '.join(listed)}")
     if field not in FIELDS:
@@ -120,17 +120,12 @@ def bounds(what: str, text: str) -> list[float | str]:
 
 def categories(what: str, text: str) -> dict[str, Any]:
     """A list; with `...` at its end all other values become `other`."""
-    items = split_list(
-        text.removeprefix("[").removesuffix("]")
-        if text.startswith("[") and text.endswith("]") and "," in text
-        else text
-    )
-    listed: Sequence[Category] = alike([scalar(item) for item in items if item != OTHERS])
+    inside = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
+    items = split_list(inside)
+    listed = alike([scalar(item) for item in items if item != OTHERS])
     found: dict[str, Any] = {"categories": list(listed)}
     if items and items[-1] == OTHERS:
-        listed = [str(value) for value in listed]
-        other = next((value for value in listed if value.lower() == "other"), "other")
-        found = {"categories": [*listed, *([] if other in listed else [other])], "other": other}
+        found = with_other([str(value) for value in listed])
     if not found["categories"]:
         raise InvalidValue(what, text, "a list, such as a, b, c")
     return found

@@ -103,8 +103,8 @@ def described(name: str, fields: Mapping[Any, Any]) -> Described:
     if "bounds" in said:
         low, high = _pair(name, said["bounds"])
     kind, values = type_named(stated), said.get("values")
-    one_text = isinstance(values, str) and kind != "categorical" and not set(values) & set(",;|")
-    if one_text and (ends := two_ends(values)) is not None:  # 0-120, where others list values
+    spans = isinstance(values, str) and kind != "categorical" and not set(values) & set(",;|")
+    if spans and (ends := two_ends(str(values))) is not None:  # 0-120, where others list values
         (low, high), values = ends, None
     categories, low, high, absent = _values(name, values, low, high)
     missing = _truth(name, "missing", said["missing"]) if "missing" in said else absent
@@ -230,7 +230,7 @@ def _codes(name: str, values: Any) -> list[Category]:
         values = list(values)
     if not isinstance(values, list):
         raise InvalidValue(what, values, rule)
-    codes = [value.get("value") if isinstance(value, Mapping) else value for value in values]
+    codes: list[Any] = [value.get("value") if isinstance(value, Mapping) else value for value in values]
     if any(isinstance(c, bool) or not (is_text(c) or (isinstance(c, int | float) and math.isfinite(c))) for c in codes):
         raise InvalidValue(what, values, rule)
     return codes
@@ -275,6 +275,7 @@ _HOLDS = {  # what values of a file's type can be read as
     "datetime": ("datetime", DATE),
     DATE: ("datetime", DATE),
     "categorical": ("categorical", "boolean", "integer", "numeric", "datetime", DATE, ID),
+    ID: (ID,),
 }
 
 

@@ -255,14 +255,10 @@ def _from_sdv(data: Mapping[str, Any]) -> dict[str, Any]:
     for name, entry in columns.items():
         if not isinstance(entry, Mapping) or not is_text(entry.get("sdtype")):
             raise InvalidValue(f"column {shown(name)}", entry, "a mapping with an sdtype")
-        kind, form = entry["sdtype"], entry.get("datetime_format")
+        kind, form = entry["sdtype"], str(entry.get("datetime_format", ""))
         if kind == "numerical" and str(entry.get("computer_representation", "")).startswith(("Int", "UInt")):
             kind = "integer"
-        elif (
-            kind == "datetime"
-            and is_text(form)
-            and not any(sign in form for sign in ("%H", "%I", "%T", "%c", "%X", "%S"))
-        ):
+        elif kind == "datetime" and form and not any(sign in form for sign in ("%H", "%I", "%T", "%c", "%X", "%S")):
             kind = "date"
         elif entry.get("pii") is True:
             kind = "id"

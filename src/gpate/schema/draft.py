@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -55,7 +56,7 @@ _MARKS = """\
 #
 """
 _DICTIONARY = """\
-# What the comments name {dictionary} for is declared there. Check that it is public, and was not computed from these records:
+# Where a comment names {dictionary}, it is declared there. Check that it is public, and was not computed from these records:
 # the smallest value in a profile belongs to a person.
 #
 """
@@ -102,10 +103,35 @@ def accepted(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if (found := proposed(value)) is None else found for key, value in entry.items()}
 
 
+def with_other(listed: Sequence[str]) -> dict[str, Any]:
+    """Categories, and one of them for all other values."""
+    other = next((value for value in listed if value.lower() == "other"), "other")
+    return {"categories": [*listed, *([] if other in listed else [other])], "other": other}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paid:
+    """What was released with noise for a draft.
+
+    Attributes:
+        bounds: of numeric columns; None for a column without a result.
+        categories: of text columns.
+        max_records: of a privacy unit, that count at most.
+        spent: what it cost, as text.
+        cost: its epsilon and delta: stored in the schema, and added to every release with this schema.
+    """
+
+    bounds: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    max_records: int | None = None
+    spent: str
+    cost: tuple[float, float]
+
+
 def combine(
-    types: Mapping[str, str], dictionary: Dictionary | None, *, declared: Collection[str] = ()
-) -> tuple[dict[str, str], dict[str, Described]]:
-    """Types by the file and a dictionary, and what the dictionary says of each column.
+    types: Mapping[str, str], dictionary: Dictionary, *, declared: Collection[str] = ()
+) -> tuple[dict[str, str], Dictionary]:
+    """Types by the file and a dictionary, and what the dictionary says that fits them.
 
     Args:
         types: that the file states, or were declared.
@@ -115,44 +141,38 @@ def combine(
     Raises:
         SchemaError: they contradict each other; the message names the column.
     """
-    if dictionary is None:
-        return dict(types), {}
     kinds, said = dict(types), {}
     for name, entry in dictionary.columns.items():
         stated = None if types[name] == TODO else types[name]
         kind, said[name] = merged(name, stated, entry, fixed=name in declared)
         kinds[name] = kind or TODO
-    return kinds, said
+    return kinds, replace(dictionary, columns=said)
 
 
 def draft(
     types: Mapping[str, str],
     *,
     source: str = "read from the data",
-    bounds: Mapping[str, tuple[float, float] | None] | None = None,
-    categories: Mapping[str, Sequence[str]] | None = None,
-    paid: str = "",
-    cost: tuple[float, float] | None = None,
     unit: str | None = None,
-    max_records: int | None = None,
+    row_id: str | None = None,
     dictionary: Dictionary | None = None,
-    said: Mapping[str, Described] | None = None,
     proposals: Proposals | None = None,
+    paid: Paid | None = None,
 ) -> str:
     """The text of a schema file, with comments, and `TODO` where a person must decide.
 
     Args:
         types: type of each column, by file and dictionary (`combine`).
         source: where names and types come from.
-        bounds: those released with noise; None for a column without a result.
-        categories: those released with noise.
-        paid: their cost, as text. Empty if none were released.
-        cost: their epsilon and delta: stored in the schema, and added to every release with this schema.
-        unit: the column of the privacy unit.
-        max_records: of a unit, that count at most, if it was released.
-        dictionary: where bounds, categories and descriptions come from that were not released.
-        said: by the dictionary of each column (`combine`).
+        unit: the column of the privacy unit, if it is declared.
+        row_id: the column that identifies a record, if it is declared; else a typical name is taken.
+        dictionary: that fits the types (`combine`).
         proposals: from names; left out where values were released, which know better.
+        paid: what was released with noise.
+
+    Raises:
+        SchemaError: the columns have no possible names, or the dictionary declares what no column can be. With `paid`, what
+            was released decides no error.
     """
     if not types:
         raise SchemaError("There are no columns to draft a schema for.")
@@ -161,37 +181,35 @@ def draft(
             "A column name is too long, or contains control characters. Fix: check that the "
             "first line of the data contains names, and shorten them."
         )
-    bounds, categories, said, guesses = bounds or {}, categories or {}, said or {}, proposals or Proposals()
-    own_unit = Guess(unit, "") if unit is not None else guesses.unit
-    row_id = guesses.row_id if proposals is not None else _plain_row_id(list(types))
-    target, keys = guesses.target, {guess.value for guess in (own_unit, row_id) if guess is not None}
+    said = {} if dictionary is None else dictionary.columns
+    guesses = proposals or Proposals(row_id=_guess(row_id or row_id_of(list(types))))
+    own_unit = _guess(unit) or guesses.unit
+    keys = {guess.value for guess in (own_unit, guesses.row_id) if guess is not None}
     header = _HEADER.format(
         source=source,
         types="boolean, integer, numeric, datetime (these three with bounds) and categorical (with categories)"
         + (", or id: not learned, and a placeholder in synthetic records" if ID in COLUMN_TYPES else ""),
         marks=("" if proposals is None else _MARKS)
         + ("" if dictionary is None else _DICTIONARY.format(dictionary=dictionary.name)),
-        open=(_RELEASED if paid else _NOT_READ).format(paid=paid, todo=TODO),
+        open=_NOT_READ.format(todo=TODO) if paid is None else _RELEASED.format(paid=paid.spent, todo=TODO),
     )
     lines = [f"{header}kind: table"]
-    lines.append(_line("target", None) if target is None else _line("target", to_confirm(target.value), target.reason))
-    lines.append(_line("row_id", None) if row_id is None else _line("row_id", row_id.value, row_id.reason))
+    for key, guess in (("target", guesses.target), ("row_id", guesses.row_id)):
+        value = None if guess is None else guess.value if key == "row_id" else to_confirm(guess.value)
+        lines.append(_line(key, value, "" if guess is None else guess.reason))
     if own_unit is not None:
-        most = TODO if max_records is None else max_records
+        most = TODO if paid is None or paid.max_records is None else paid.max_records
         lines.append(_line("unit", {"column": own_unit.value, "max_records": most}, own_unit.reason))
     elif proposals is not None:
         lines.append(_line("unit", None))
-    if cost is not None:
-        lines.append(_line("cost", dict(zip(("epsilon", "delta"), cost, strict=True))))
+    if paid is not None:
+        lines.append(_line("cost", dict(zip(("epsilon", "delta"), paid.cost, strict=True))))
     lines.append("columns:")
-    for name, kind in types.items():
-        if name in keys:
-            continue
-        entry, used = _entry(
-            kind, bounds.get(name), categories.get(name, ()), said.get(name), guesses.columns.get(name)
-        )
-        _check(name, entry, dictionary)
+    for name in [name for name in types if name not in keys]:
+        entry, used = _entry(name, types[name], said.get(name), guesses.columns.get(name), paid)
         notes = [one_line(f"{dictionary.name}: {_summary(said[name])}", 140)] if dictionary and name in said else []
+        if dictionary is not None and paid is None:
+            _check(name, entry, dictionary)
         lines.append("  " + _line(name, entry, guesses.columns[name].reason if used else "", notes))
     if guesses.constraints:
         lines.append(_CONSTRAINTS + "\n".join(f"#   - {inline(c.value)}  # {c.reason}" for c in guesses.constraints))
@@ -210,14 +228,11 @@ def _line(key: str, value: Any, reason: str = "", notes: Sequence[str] = ()) -> 
 
 
 def _entry(
-    kind: str,
-    found: tuple[float, float] | None,
-    listed: Sequence[str],
-    said: Described | None,
-    proposal: Proposal | None,
+    name: str, kind: str, said: Described | None, proposal: Proposal | None, paid: Paid | None
 ) -> tuple[dict[str, Any], bool]:
     """The entry of a column, and whether it contains the proposal."""
     said, proposal = said or Described(), proposal or Proposal()
+    found, listed = (None, ()) if paid is None else (paid.bounds.get(name), paid.categories.get(name, ()))
     shape, used = kind, False
     if proposal.type is not None and not _declared(said, kind):
         shape, used = proposal.type, True
@@ -244,8 +259,7 @@ def _entry(
         if said.categories is not None:
             entry["categories"] = list(said.categories)
         elif listed:
-            other = next((value for value in listed if value.lower() == "other"), "other")
-            entry |= {"categories": [*listed, *([] if other in listed else [other])], "other": other}
+            entry |= with_other(listed)
         else:
             entry["categories"] = TODO
     return entry | ({} if shape == ID else {"missing": bool(said.missing)}), used
@@ -256,10 +270,10 @@ def _declared(said: Described, kind: str) -> bool:
     return said.categories is not None or (said.type is not None and kind != "categorical")
 
 
-def _check(name: str, entry: Mapping[str, Any], dictionary: Dictionary | None) -> None:
+def _check(name: str, entry: Mapping[str, Any], dictionary: Dictionary) -> None:
     """Raise if what a dictionary declares is no valid column."""
     whole = accepted(entry)
-    if dictionary is None or any(is_open(value) for value in whole.values()):
+    if any(is_open(value) for value in whole.values()):
         return
     try:
         column_from_dict(name, whole)
@@ -275,8 +289,7 @@ def _summary(said: Described) -> str:
     return ", ".join(parts)
 
 
-def _plain_row_id(names: Sequence[str]) -> Guess | None:
-    name = row_id_of(names)
+def _guess(name: str | None) -> Guess | None:
     return None if name is None else Guess(name, "")
 
 

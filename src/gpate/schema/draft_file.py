@@ -212,7 +212,7 @@ class DraftFile:
         """A column that is a key is not among the columns; the one that was a key before becomes a column again."""
         if name is not None and name != before and name not in self.columns:
             raise InvalidValue(key, name, "a column of the draft")
-        if name in self.columns:
+        if name is not None and name in self.columns:
             self.remove(name)
             if name in (self.top("target"), proposed(self.top("target"))):
                 self.set("target", None)
@@ -276,7 +276,7 @@ def _constraint(line: str) -> str:
 
 def _end(node: yaml.Node) -> int:
     """Where a value's text ends: a block's own mark is at the next key, behind comments that are not its own."""
-    if not isinstance(node, yaml.ScalarNode) and not node.flow_style and node.value:
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
     return int(node.end_mark.index)

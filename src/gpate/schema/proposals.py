@@ -51,21 +51,7 @@ _CODES = (
 ).split()
 _YES_NO = ("is", "has", "had", "was", "did", "can", "does", "should")
 _YES_NO_ENDS = ("flag", "yn", "indicator", "bool")
-_COUNTS = (
-    "num",
-    "number",
-    "count",
-    "counts",
-    "n",
-    "nr",
-    "qty",
-    "quantity",
-    "visits",
-    "times",
-    "days",
-    "children",
-    "persons",
-)
+_COUNTS = "num number count counts n nr qty quantity visits times days children persons".split()
 _MEASURES = (
     "amount price cost costs income salary wage fare weight height rate ratio score temperature temp bmi pressure dose total balance "
     "charge charges payment fee distance length width area volume speed duration concentration "
@@ -74,21 +60,7 @@ _MEASURES = (
 ).split()
 _DATES = ("date", "dob", "dod", "birthdate", "birthday", "deathdate", "on")
 _TIMES = ("datetime", "timestamp", "ts", "at")
-_DURATIONS = (
-    "in",
-    "of",
-    "to",
-    "since",
-    "spent",
-    "between",
-    "per",
-    "length",
-    "duration",
-    "days",
-    "hours",
-    "minutes",
-    "seconds",
-)
+_DURATIONS = "in of to since spent between per length duration days hours minutes seconds".split()
 
 _BOUNDS: dict[tuple[str, ...], tuple[str, tuple[int, int], str]] = {
     ("age",): ("integer", (0, 120), "age in years"),
@@ -326,7 +298,7 @@ def _pairs(
     split: Mapping[str, tuple[str, ...]], markers: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> list[tuple[str, str]]:
     """Two columns whose names differ in one word only: the first has one of the first words, the second its counterpart."""
-    by_words = {parts: name for name, parts in reversed(split.items())}
+    by_words = {parts: name for name, parts in reversed(list(split.items()))}
     found = []
     for first, second in markers:
         for name, parts in split.items():
