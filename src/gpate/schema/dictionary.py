@@ -27,8 +27,8 @@ from typing import Any
 from gpate.errors import GpateError, InvalidValue, SchemaError, shown
 from gpate.safe_parsing import LONGEST_INTEGER, Limits, attempt
 from gpate.schema.columns import is_text, repeated
-from gpate.schema.declaration import MAX_VALUES
 from gpate.schema.described import NAME_KEYS, Described, described, one_line, plain_key
+from gpate.schema.yaml_text import MAX_VALUES
 
 MAX_BYTES = 2**23
 """Size of a dictionary's file."""

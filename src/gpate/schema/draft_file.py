@@ -23,8 +23,9 @@ from gpate.atomic_files import written_whole
 from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, shown
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import column_from_dict
-from gpate.schema.declaration import MAX_TEXT, TODO, _check_values, _Loader
+from gpate.schema.declaration import TODO
 from gpate.schema.draft import PROPOSED, SEPARATOR, accepted, inline, is_open, proposed
+from gpate.schema.yaml_text import MAX_TEXT, _Loader, check_values
 
 _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
 
@@ -70,7 +71,7 @@ class DraftFile:
     def _parse(self, text: str) -> None:
         if len(text) > MAX_TEXT:
             raise SchemaError(f"The draft {self.source} has more than {MAX_TEXT:,} characters. Fix: shorten it.")
-        _check_values(text, self.source)
+        check_values(text, self.source)
         loaded = attempt(lambda: _loaded(text, self.source))
         if loaded is None:
             raise SchemaError(
