@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pty
@@ -309,3 +310,26 @@ def test_refusals(wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert wide.read_text() == before  # all options or none
     assert gpate("schema", "edit", tmp_path / "none.yaml") == 2
     assert "gpate schema init" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    "constraints" not in {field.name for field in dataclasses.fields(TableSchema)},
+    reason="this schema has no constraints",
+)
+def test_constraints_are_confirmed_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that the declared columns cannot satisfy is refused with its error, and asked again."""
+    (tmp_path / "t.csv").write_text("start,end,min_dose,max_dose\n")
+    path = tmp_path / "draft.yaml"
+    assert gpate("schema", "init", tmp_path / "t.csv", "-o", path) == 0
+    for setting in ("all.type=numeric", "start.bounds=8,9", "end.bounds=1,2", "*_dose.bounds=0,5"):
+        assert gpate("schema", "edit", path, "--set", setting) == 0
+    answered(monkeypatch, "y\nn\ny\n")
+    capsys.readouterr()
+    assert gpate("schema", "edit", path) == 0
+    assert "start <= end" in capsys.readouterr().out
+    file = DraftFile.load(path)
+    assert file.top("constraints") == ["min_dose <= max_dose"]
+    assert file.constraints == []
+    Schema.load(path)

@@ -17,7 +17,7 @@ from gpate.schema.columns import COLUMN_TYPES, Column
 from gpate.schema.declaration import TODO, Schema
 from gpate.schema.draft import accepted, draft, is_open, proposed, to_confirm
 from gpate.schema.draft_file import DraftFile
-from gpate.schema.proposals import DATE, propose
+from gpate.schema.proposals import DATE, Proposals, propose
 
 NAMES = (
     "id encounter_id patient_id user mrn age percent admission_date discharge_date is_ill died target class sex zip total_cost "
@@ -133,6 +133,10 @@ def test_constraints_are_declared_or_removed() -> None:
     other = DraftFile(TEXT + second)
     other.decide(odd, holds=False)
     assert other.text == TEXT
+    names = ["start", "end", "other"]
+    made = DraftFile(draft(dict.fromkeys(names, "numeric"), proposals=propose(dict.fromkeys(names, "numeric"))))
+    made.decide("start <= end", holds=False)
+    assert made.text == draft(dict.fromkeys(names, "numeric"), proposals=Proposals())
 
 
 def test_keys_are_not_columns() -> None:

@@ -70,11 +70,12 @@ Bounds, categories and types that the file does not state were released with noi
 # releases of these data, and the entry `cost` adds it for those with this schema. Bounds are powers of two; they exclude
 # outliers, and at a small epsilon many other values, which are clipped: check that they are plausible.
 # A rare category is not listed and becomes `other`. What did not exceed the noise is left open ("{todo}")."""
-_CONSTRAINTS = """\
+CONSTRAINTS = """\
 #
 # Proposed constraints, from names alone. Those that always hold: remove the sign # before `constraints` and before them.
 # constraints:
 """
+"""Before the constraints that are proposed, each a comment."""
 
 
 def to_confirm(value: Any) -> str:
@@ -212,7 +213,7 @@ def draft(
             _check(name, entry, dictionary)
         lines.append("  " + _line(name, entry, guesses.columns[name].reason if used else "", notes))
     if guesses.constraints:
-        lines.append(_CONSTRAINTS + "\n".join(f"#   - {inline(c.value)}  # {c.reason}" for c in guesses.constraints))
+        lines.append(CONSTRAINTS + "\n".join(f"#   - {inline(c.value)}  # {c.reason}" for c in guesses.constraints))
     return "\n".join(lines) + "\n"
 
 

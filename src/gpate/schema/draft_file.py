@@ -24,7 +24,7 @@ from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, s
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import column_from_dict
 from gpate.schema.declaration import TODO
-from gpate.schema.draft import PROPOSED, SEPARATOR, accepted, inline, is_open, proposed
+from gpate.schema.draft import CONSTRAINTS, PROPOSED, SEPARATOR, accepted, inline, is_open, proposed
 from gpate.schema.yaml_text import MAX_TEXT, _Loader, check_values
 
 _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
@@ -157,6 +157,8 @@ class DraftFile:
         head, mark, block = self.text.partition("\n# constraints:\n")
         lines = [line for line in block.split("\n") if attempt(lambda line=line: _constraint(line)) != constraint]  # type: ignore[misc]
         text = head + mark + "\n".join(lines)
+        if not any(lines):
+            text = text.replace(CONSTRAINTS, "")
         if holds:
             start = self._line_start(self._top["columns"][0])
             if "constraints" in self._top and isinstance(self._top["constraints"][1], yaml.SequenceNode):
