@@ -149,10 +149,8 @@ def _print_state(file: DraftFile, path: Path) -> None:
     """What is left, and what to run next."""
     name, open_ = escape(str(path)), file.open
     if file.constraints:
-        errors.print(
-            f"Proposed constraints, in comments at the end of {name}: {escape('; '.join(file.constraints))}.",
-            soft_wrap=True,
-        )
+        some = "; ".join(file.constraints[:3]) + ("; ..." if len(file.constraints) > 3 else "")
+        errors.print(f"Proposed constraints, in comments at the end of {name}: {escape(some)}", soft_wrap=True)
     left = [f"{len(open_)} of {len(file.columns)} columns ({', '.join(open_[:5])}{', ...' if len(open_) > 5 else ''})"]
     left = (left if open_ else []) + file.open_keys
     if left:

@@ -194,6 +194,8 @@ def row_id_of(names: Sequence[str]) -> str | None:
 
 def _column(parts: tuple[str, ...], kind: str) -> Proposal | None:
     """The guess for one column; what a file states is not contradicted, except that a number may be a code and a text a date."""
+    while parts and parts[-1].isdecimal():  # visit_date_2 is a date, too
+        parts = parts[:-1]
     if not parts or kind in ("boolean", "datetime", DATE):
         return None
     if (identifies := _identifies(parts, kind)) is not None:
