@@ -33,7 +33,8 @@ from gpate.records.source import open_source
 from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
-from gpate.schema.draft import column_types, draft
+from gpate.schema.draft import draft
+from gpate.schema.file_types import column_types
 from tests.fuzz.harness import Make, Target
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.records.reading import read

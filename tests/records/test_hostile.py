@@ -42,7 +42,8 @@ from gpate.release import release_files as files
 from gpate.release.generator_file import Config
 from gpate.safe_parsing import Limits, attempt
 from gpate.schema import ImageSchema, Integer, Schema, TableSchema
-from gpate.schema.draft import column_types, draft
+from gpate.schema.draft import draft
+from gpate.schema.file_types import column_types
 from tests.records.reading import read
 from tests.releases import make_release
 

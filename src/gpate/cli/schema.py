@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from gpate.accounting import Budget, BudgetBook, Event, Ledger, new_run, read_ledger
 from gpate.cli.interrupt import NOTHING, on_interrupt
+from gpate.cli.schema_edit import edit
 from gpate.cli.terminal import console, errors, print_facts, print_json
 from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
 from gpate.neighbours import RECORD, unit_relation
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.declaration import TODO
-from gpate.schema.draft import column_types, draft, row_id_of
+from gpate.schema.dictionary import Dictionary, read_dictionary
+from gpate.schema.draft import Paid, combine, draft
+from gpate.schema.file_types import column_types
+from gpate.schema.proposals import DATE, Guess, Proposals, propose, row_id_of
+
+ROW = "row"
+"""As a privacy unit: each record by itself."""
 
 app = typer.Typer(no_args_is_help=True, help="Public description of a record: draft a schema, check one.")
 
@@ -43,14 +50,22 @@ def init(
     unit: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column that says whose record it is: the guarantee is then about persons."
+            metavar="COLUMN",
+            help="Column that says whose record it is: the guarantee is then about persons. `row`: it is about single records.",
+        ),
+    ] = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Data dictionary: .csv or .json (plain, Frictionless Table Schema, SDV metadata). It must be public.",
         ),
     ] = None,
 ) -> None:
-    """Draft a schema from column names and types; what the file does not state is left open, or released with noise.
+    """Draft a schema from column names, file types and a data dictionary; the rest is proposed, left open, or released with noise.
 
-    No record is read for a draft. With --schema-epsilon, records of a .csv file vote on the types that are not declared; types, bounds
-    and categories are released with noise and charged.
+    No record is read for a draft. What names suggest is marked as a proposal, to be confirmed: gpate schema edit. With --schema-epsilon,
+    records of a .csv file vote on the types that are not declared; types, bounds and categories are released with noise and charged.
     """
     if (schema_epsilon is None) != (ledger is None):
         raise InvalidValue("--schema-epsilon and --ledger", (schema_epsilon, ledger), "given together")
@@ -62,50 +77,90 @@ def init(
     if ledger is not None:
         paid = f"Stopped: the epsilon recorded in {ledger} stays spent: keep it. Run again with another --ledger."
         on_interrupt(ctx, lambda: paid if ledger.exists() else NOTHING)
-    known = _declared(column_types(data), types or [])
-    if unit is not None and known.pop(unit, None) is None:
-        raise InvalidValue("--unit", unit, "a column of the data")
+    stated = column_types(data)
+    declared = _declared(stated, types or [])
+    rows = unit == ROW and ROW not in stated
+    if unit is not None and unit not in stated and not rows:
+        raise InvalidValue("--unit", unit, f"a column of the data, or {ROW}")
+    described = None if dictionary is None else read_dictionary(dictionary).of(list(stated))
+    known = stated | declared
+    if described is not None:
+        known, described = combine(known, described, declared=declared)
+    guesses = _proposals(known, described, unit, rows=rows)
+    if schema_epsilon is not None and unit is None and guesses.unit is not None:
+        fix = f"Its name says whose record it is: give --unit {guesses.unit.value}, or --unit {ROW} to protect single records."
+        raise InvalidValue("--unit", unit, f"given for a table with a column {guesses.unit.value!r}", fix)
+    if rows or unit is None:
+        unit = None
+    else:
+        known.pop(unit)
     parquet = data.suffix in (".parquet", ".pq")
     source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
-    found: dict[str, Any] = {}
+    text = draft(known, source=source, unit=unit, dictionary=described, proposals=guesses)  # errors come before costs
     if schema_epsilon is not None and ledger is not None:
         asked = Budget(epsilon=require_epsilon(schema_epsilon), delta=delta)
-        found = _released(data, known, asked, ledger=ledger, book=budget, unit=unit)
-    text = draft(found.pop("types", known), source=source, unit=unit, **found)
+        times = {name: one.type for name, one in guesses.columns.items() if one.type in (DATE, "datetime")}
+        key = row_id_of(list(known)) if described is None or described.row_id is None else described.row_id
+        wanted = {name: times.get(name) or kind for name, kind in known.items() if name != key}
+        voted, released = _released(data, wanted, described, asked, ledger=ledger, book=budget, unit=unit)
+        text = draft(known | voted, source=source, unit=unit, row_id=key, dictionary=described, paid=released)
     if output is None:
         console.out(text, end="", highlight=False)
         return
     output.write_text(text, encoding="utf-8")
-    todo = "" if "TODO" not in text else " Fill in what is marked TODO, then run: gpate schema check "
-    errors.print(f"Wrote {escape(str(output))}.{todo}{escape(str(output)) if todo else ''}", soft_wrap=True)
+    name = escape(str(output))
+    todo = f" Fill in what is marked TODO: gpate schema edit {name}" if "TODO: " in text.partition("\nkind:")[2] else ""
+    errors.print(f"Wrote {name}.{todo}", soft_wrap=True)
+
+
+def _proposals(types: dict[str, str], dictionary: Dictionary | None, unit: str | None, *, rows: bool) -> Proposals:
+    """From names and types, and the keys that a dictionary names."""
+    known = None if unit is None or rows else Guess(unit, "")
+    row_id = None
+    if dictionary is not None:
+        if known is None and not rows and dictionary.unit is not None:
+            known = Guess(dictionary.unit, f"{dictionary.name} calls it the key of a sequence")
+        row_id = None if dictionary.row_id is None else Guess(dictionary.row_id, f"{dictionary.name} calls it the key")
+    return propose(types, unit=known, row_id=row_id, persons=not rows)
 
 
 def _declared(types: dict[str, str], given: list[str]) -> dict[str, str]:
-    """The types, with those that were declared on the command line."""
+    """The types that were declared on the command line."""
+    found = {}
     for text in given:
         name, sign, kind = text.rpartition("=")
         if not sign or name not in types or kind not in COLUMN_TYPES:
             rule = f"NAME=TYPE with a column of the data and one of {', '.join(COLUMN_TYPES)}"
             raise InvalidValue("--type", text, rule)
-        types[name] = kind
-    return types
+        found[name] = kind
+    return found
 
 
 def _released(
-    data: Path, types: dict[str, str], budget: Budget, *, ledger: Path, book: Path | None, unit: str | None
-) -> dict[str, Any]:
+    data: Path,
+    types: dict[str, str],
+    dictionary: Dictionary | None,
+    budget: Budget,
+    *,
+    ledger: Path,
+    book: Path | None,
+    unit: str | None,
+) -> tuple[dict[str, str], Paid]:
     """Release through the gate: types that are open, bounds of numeric columns and categories of text columns.
 
-    With a privacy unit one record of each unit counts, and how many records units have is released too.
+    With a privacy unit one record of each unit counts, and how many records units have is released too. What a dictionary declares is
+    not released: a column that has bounds there is a number, whatever its records vote.
     """
     from gpate.boundary import Gate, NoisyTypes, NoisyUnitSizes, plan_domain
     from gpate.records import read_columns, read_units
 
-    row_id = row_id_of(list(types))
-    open_, numbers, texts = (
-        [name for name, kind in types.items() if kind in kinds and name != row_id]
-        for kinds in ((TODO,), ("numeric", "integer"), ("categorical",))
-    )
+    said = {} if dictionary is None else dictionary.columns
+    bounded = {name for name, one in said.items() if one.low is not None and one.high is not None}
+    listed = {name for name, one in said.items() if one.categories is not None}
+    types = dict(types)
+    open_ = [name for name, kind in types.items() if kind == TODO]
+    numbers = [name for name, kind in types.items() if kind in ("numeric", "integer") and name not in bounded]
+    texts = [name for name, kind in types.items() if kind == "categorical" and name not in listed]
     if not open_ + numbers + texts:
         raise InvalidValue("columns", list(types.values()), "numeric, text or of an open type for --schema-epsilon")
     wanted, sizes = open_ + numbers + texts, None
@@ -114,30 +169,30 @@ def _released(
     else:
         table, sizes = read_units(data, wanted, unit)
     relation = RECORD if unit is None else unit_relation(unit, 1)
-    known = [] if open_ or unit else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
+    planned = [] if open_ or unit else [m for m in plan_domain(numbers=numbers, texts=texts, budget=budget) if m]
     with (
         Gate.create(ledger, budget, neighbours=relation, run=None if book is None else new_run()) as gate,
-        _charged(book, gate.ledger, [m.event(gate) for m in known]),
+        _charged(book, gate.ledger, [m.event(gate) for m in planned]),
     ):
-        found: dict[str, Any] = {}
-        if sizes is not None:
-            found["max_records"] = NoisyUnitSizes.within(budget)(sizes, gate).value
+        max_records = None if sizes is None else NoisyUnitSizes.within(budget)(sizes, gate).value
         if open_:
             elected = NoisyTypes.within(budget, tuple(open_))(table, gate).value
-            types = types | {name: kind for name, kind in elected.items() if kind is not None}
-            numbers += [name for name in open_ if types[name] in ("numeric", "integer")]
-            texts += [name for name in open_ if types[name] == "categorical"]
+            for name, kind in elected.items():
+                number = kind in ("numeric", "integer")
+                if kind is not None:
+                    types[name] = kind if number or name not in bounded else "numeric"
+                numbers += [name] * (number and name not in bounded)
+                texts += [name] * (kind == "categorical" and name not in bounded)
         bounds, categories = None, None
         if numbers + texts:
             bounds, categories = plan_domain(numbers=numbers, texts=texts, budget=budget, after=gate.ledger.tally)
-        found |= {
-            "bounds": {} if bounds is None else bounds(table, gate).value,
-            "categories": {} if categories is None else categories(table, gate).value,
-        }
+        found = {} if bounds is None else bounds(table, gate).value
+        values = {} if categories is None else categories(table, gate).value
         cost = f"at epsilon {gate.spend:.4g}, delta {budget.delta:g}"
         what = "types, bounds and categories" if open_ else "bounds and categories"
         errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
-    return {**found, "types": types, "paid": cost, "cost": (budget.epsilon, budget.delta)}
+    spent = (budget.epsilon, budget.delta)
+    return types, Paid(bounds=found, categories=values, max_records=max_records, spent=cost, cost=spent)
 
 
 @contextmanager
@@ -165,6 +220,9 @@ def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator
         ledger.seal()
     finally:
         opened.settle(run, read_ledger(path))
+
+
+app.command()(edit)
 
 
 @app.command()
