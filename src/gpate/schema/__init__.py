@@ -9,7 +9,9 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 """
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.constraints import Combinations, Condition, Constraint, Rule, Sum, Unique
 from gpate.schema.declaration import Cost, ImageSchema, Schema, TableSchema
+from gpate.schema.identifiers import Id
 from gpate.schema.privacy_unit import PrivacyUnit
 
 __all__ = [
@@ -17,12 +19,19 @@ __all__ = [
     "Bounded",
     "Categorical",
     "Column",
+    "Combinations",
+    "Condition",
+    "Constraint",
     "Cost",
     "Datetime",
+    "Id",
     "ImageSchema",
     "Integer",
     "Numeric",
     "PrivacyUnit",
+    "Rule",
     "Schema",
+    "Sum",
     "TableSchema",
+    "Unique",
 ]
