@@ -1,9 +1,9 @@
 """Synthetic rows that satisfy the constraints of their schema: drawn again where they do not, and repaired in the end.
 
 A row that violates a constraint is replaced by another one of the same class, drawn by the same generator. That is
-rejection sampling: the rows follow the generator's distribution, given the class and that the constraints hold. Each round draws one
-block, shared among the rows that are still open: few open rows have many tries each. A row that is still open after `ROUNDS` of
-them is repaired (`gpate.schema.constrained`): it has the nearest values that satisfy all constraints. All of it is
+rejection sampling: the rows follow the generator's distribution, given the class and that the constraints hold. Each round draws up to
+a block of rows, shared among those that are still open: few open rows have several tries each. A row that is still open after `ROUNDS`
+rounds is repaired (`gpate.schema.constrained`): it has the nearest values that satisfy all constraints. All of it is
 post-processing of the release, without privacy cost, and depends on the block's seed alone.
 """
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDS = 32
-"""Blocks that are drawn at most for the rows of one block. Changing it changes the records of a seed."""
+"""At most, for the rows of one block. Changing it, or the numbers below, changes the records of a seed."""
+
+TRIES, LEAST = 8, 256
+"""Rows that are drawn in a round for each open row, but at least so many in all, and at most a block."""
 
 HOW = ""
 """Name of a column that says how each row came about; no column of a schema has an empty name."""
@@ -88,7 +91,7 @@ def satisfying(
     for number in range(1, ROUNDS + 1):
         if not len(open_):
             break
-        owners = np.resize(open_, len(rows))
+        owners = np.resize(open_, min(len(rows), max(LEAST, TRIES * len(open_))))
         more = draw((number,), labels[torch.from_numpy(owners)])
         fine = np.flatnonzero(~constrained.unsatisfied(more))
         filled, first = np.unique(owners[fine], return_index=True)

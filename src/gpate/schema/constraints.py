@@ -431,12 +431,21 @@ class Combinations:
         listed, own = self.numbers(columns), [values[name] for name in self.of]
         found = np.stack([part.numbers for part in own], 1)
         absent = np.stack([part.missing for part in own], 1)
-        known = {tuple(row) for row in listed.tolist()}
-        bad = np.array([tuple(row) not in known for row in np.where(absent, -1.0, found).tolist()], dtype=bool)
-        for i in np.flatnonzero(bad & absent.any(1)):
-            there = ~absent[i]
-            bad[i] = not bool((listed[:, there] == found[i, there]).all(1).any())
+        bad = np.zeros(len(found), dtype=bool)
+        for gaps in np.unique(absent, axis=0):  # records that lack the same values: the others must be those of some row
+            own_rows = (absent == gaps).all(1)
+            bad[own_rows] = ~_rows_among(found[own_rows][:, ~gaps], listed[:, ~gaps])
         return bad
+
+
+def _rows_among(rows: Floats, listed: Floats) -> Bools:
+    """Which rows are listed."""
+    both = np.concatenate([listed, rows])
+    joint = np.zeros(len(both), dtype=np.int64)
+    for column in both.T:
+        _, codes = np.unique(column, return_inverse=True)
+        joint = np.unique(joint * (1 + codes.max(initial=0)) + codes, return_inverse=True)[1]
+    return np.isin(joint[len(listed) :], joint[: len(listed)])
 
 
 def _listed(column: Column, value: object, source: str) -> Any:
