@@ -21,9 +21,9 @@ class EncodedRecords(NamedTuple):
     Attributes:
         features: [records, dims].
         labels: [records]; all zero without classes.
-        repairs: in how many records each column could not hold the value, how many records were left out, and how many of the others violate
-            each constraint; int64 [columns + 1 + constraints] of a table, [1] of images. A record adds at most one to each. None if they were
-            not counted.
+        repairs: in how many records each column could not hold the value, how many records were left out, and how many of the others
+            violate each constraint; int64 [columns + 1 + constraints] of a table, [1] of images. A record adds at most one to
+            each. None if they were not counted.
         kept: which of the raw records these are; None if all of them.
         units: the privacy unit of each record, whole numbers in the records' order; None if each record is its own.
     """

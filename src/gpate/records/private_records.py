@@ -146,8 +146,9 @@ class PrivateRecords:
         return Sensitive(self._counted.classes)
 
     def repairs(self) -> Sensitive[Tensor] | None:
-        """In how many records of this shard each column could not hold the value, how many records were left out, and how many violate each
-        constraint: int64 [columns + 1 + constraints], or [1] of images. A record adds at most one to each. None if no image can be left out.
+        """In how many records of this shard each column could not hold the value, how many records were left out, and how many violate
+        each constraint: int64 [columns + 1 + constraints], or [1] of images. A record adds at most one to each. None if no image can be
+        left out.
         """
         if isinstance(self.schema, ImageSchema) and not self._source.can_fail:
             return None

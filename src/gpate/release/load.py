@@ -225,7 +225,6 @@ class Release:
             if done >= n:
                 return
 
-
     def _finished(self, records: Any, start: int, seed: int) -> Any:
         """Rows of a sample in its columns, with their ids; how they came about is added up."""
         if not isinstance(self.schema, TableSchema):

@@ -9,17 +9,17 @@ real ones is as private as they are, and leaves `gpate.records` as counts with n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpate.errors import SchemaError
-from gpate.schema.cell_values import numbers, seconds
-from gpate.schema.column_values import read, values_of
-from gpate.schema.columns import Bounded, Categorical, Column, Datetime, Integer
-from gpate.schema.constraints import Bools, Condition, Own, Rule, Sum
-from gpate.schema.feasibility import Checked, Found, Problem, Record
+from gpate.schema.columns import Bounded, Categorical, Column
+from gpate.schema.constraint_values import Bools, Own, array_of, own_values
+from gpate.schema.constraints import Sum
+from gpate.schema.feasibility import Checked, Problem, Record
+from gpate.schema.rules import Condition, Rule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,6 @@ MOST_COLUMNS = 200
 """Columns that constraints may be about."""
 
 _MOST_EXPLAINED = 40
-_MICROSECONDS = 1_000_000
 _REMEMBERED = 20_000
 
 
@@ -58,47 +57,30 @@ class Constrained:
         first = [] if self._label is None else [self._label]
         others = [name for name in known if name in about and name not in (*first, *totals)]
         self.columns = {name: known[name] for name in (*first, *others, *totals)}
-        self._problem = Problem(columns=self.columns, constraints=self.constraints)
-        self._kept: dict[tuple[float | None, ...], Record] = {}
+        self._parts = [
+            _Part(each, self._label) for each in Problem(columns=self.columns, constraints=self.constraints).parts
+        ]
 
     # --- the schema ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises unless there is a record that satisfies all constraints, also of each class and where each implication applies."""
-        self._require(self._problem.solve(), "No record satisfies", "Fix: correct or drop one of them.")
-        for number, name in enumerate(self._classes):
-            found = self._problem.solve(given={self._label or "": float(number)})
-            about = f"No record of the class {name!r} satisfies"
-            self._require(found, about, "Fix: remove the class, or correct a constraint.", given={self._label or "": float(number)})
+        for part in self._parts:
+            _require(part.problem, "No record satisfies", "Fix: correct or drop one of them.")
+            for number, name in enumerate(part.classes):
+                about, fix = (
+                    f"No record of the class {name!r} satisfies",
+                    "Fix: remove the class, or correct a constraint.",
+                )
+                _require(part.problem, about, fix, given=part.given(float(number)))
         for rule in (each for each in self.constraints if isinstance(each, Rule) and each.when):
             applied = Rule(then=(*rule.when, *_values_of(rule.when), *rule.then))
-            if Problem(columns=self.columns, constraints=[*self.constraints, applied]).solve().record is None:
+            (own,) = (part.problem for part in self._parts if rule in part.problem.constraints)
+            if Problem(columns=own.columns, constraints=[*own.constraints, applied]).solve().record is None:
                 raise SchemaError(
-                    f"Constraint `{rule.text}` can never apply: no record that satisfies the other constraints and the bounds meets both its "
-                    "condition and what follows. Fix: correct it, or forbid the condition itself."
+                    f"Constraint `{rule.text}` can never apply: no record that satisfies the other constraints and the bounds meets both "
+                    "its condition and what follows. Fix: correct it, or forbid the condition itself."
                 )
-
-    def _require(self, found: Found, about: str, fix: str, *, given: Mapping[str, float] | None = None) -> None:
-        if found.record is None:
-            told = ", ".join(f"`{each.text}`" for each in self._conflicting(given))
-            how = "" if found.proved else " (none was found; whether there is one was not decided: see gpate.schema.feasibility)"
-            raise SchemaError(f"{about} the constraints {told} together with the declared columns{how}. {fix}")
-
-    def _conflicting(self, given: Mapping[str, float] | None) -> list[Checked]:
-        """Constraints that contradict each other, none of which could be left out."""
-        kept = list(self.constraints)
-        for each in kept[:_MOST_EXPLAINED]:
-            fewer = [other for other in kept if other is not each]
-            if Problem(columns=self.columns, constraints=fewer).solve(given=given).record is None:
-                kept = fewer
-        return kept[:10]
-
-    @property
-    def _classes(self) -> tuple[Any, ...]:
-        if self._label is None:
-            return ()
-        column = self.columns[self._label]
-        return column.categories if isinstance(column, Categorical) else (False, True)
 
     def impossible(self, conditions: Sequence[Condition]) -> bool:
         """Whether no record can satisfy the constraints and have values that meet these conditions."""
@@ -115,14 +97,17 @@ class Constrained:
         return np.stack([each.violated(values, self.columns) for each in self.constraints], 1)
 
     def unsatisfied(self, table: Mapping[str, Any]) -> Bools:
-        """Which synthetic records violate a constraint, or have a sum outside its bounds."""
-        values = self._own(table)
-        bad = [each.violated(values, self.columns) for each in self.constraints]
-        for each in self.derived:
+        """Which synthetic records violate a constraint, or have a sum outside its bounds, or missing where no term is."""
+        return self._bad(self._own(table), self.constraints)
+
+    def _bad(self, values: Mapping[str, Own], constraints: Sequence[Checked]) -> Bools:
+        bad = [each.violated(values, self.columns) for each in constraints]
+        for each in (each for each in constraints if isinstance(each, Sum)):
             column, own = self.columns[each.total], values[each.total]
             assert isinstance(column, Bounded)
             lower, upper = column.span
-            bad.append(~own.missing & ~((own.numbers >= lower) & (own.numbers <= upper)))
+            gap = np.logical_or.reduce([values[name].missing for _, name in each.terms])
+            bad.append((own.missing != gap) | (~own.missing & ~((own.numbers >= lower) & (own.numbers <= upper))))
         return np.asarray(np.logical_or.reduce(bad), dtype=bool)
 
     def with_sums(self, table: dict[str, Any]) -> dict[str, Any]:
@@ -136,65 +121,76 @@ class Constrained:
 
     def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Synthetic records changed so that they satisfy all constraints: a function of each record alone. Its class stays."""
-        values = self._own(frame)
-        wishes = zip(
-            *(np.where(own.missing, None, own.numbers.astype(object)).tolist() for own in values.values()), strict=True
-        )
-        records = [self._repaired(wish) for wish in wishes]
-        changed = {}
-        for name, column in self.columns.items():
-            found = [record[name] for record in records]
-            missing = np.array([number is None for number in found], dtype=bool)
-            changed[name] = array_of(column, Own(np.array([number or 0.0 for number in found]), missing))
+        values, changed = self._own(frame), dict[str, Any]()
+        for part in self._parts:
+            bad = np.flatnonzero(self._bad(values, part.problem.constraints))
+            found = part.repaired({name: values[name] for name in part.problem.columns}, bad)
+            changed |= {name: array_of(self.columns[name], own) for name, own in found.items()}
         return frame.assign(**changed)
-
-    def _repaired(self, wish: tuple[float | None, ...]) -> Record:
-        if wish not in self._kept:
-            if len(self._kept) >= _REMEMBERED:
-                self._kept.clear()
-            own = dict(zip(self.columns, wish, strict=True))
-            label = None if self._label is None else own[self._label]
-            found = self._problem.solve(given=None if label is None else {self._label or "": label}, wish=own).record
-            self._kept[wish] = self._examples[label] if found is None else found
-        return self._kept[wish]
-
-    @cached_property
-    def _examples(self) -> dict[float | None, Record]:
-        """A record of each class that satisfies all constraints; `check` found the same."""
-        if self._label is None:
-            found = {None: self._problem.solve().record}
-        else:
-            found = {float(i): self._problem.solve(given={self._label: float(i)}).record for i in range(len(self._classes))}
-        return {label: record for label, record in found.items() if record is not None}
 
     def _own(self, table: Mapping[str, Any]) -> dict[str, Own]:
         return {name: own_values(column, table[name]) for name, column in self.columns.items()}
 
 
-def own_values(column: Column, series: pd.Series) -> Own:
-    """The values of a column as numbers, each by itself. What cannot be read counts as missing, and a category by the column's rule."""
-    if isinstance(column, Bounded):
-        found, _ = seconds(series) if isinstance(column, Datetime) else numbers(series)
-        return Own(found, np.isnan(found))
-    known = read(column, series)
-    return Own(known.numbers, known.missing | known.dropped)
+class _Part:
+    """Constraints that hang together: no other constraint is about their columns."""
+
+    def __init__(self, problem: Problem, label: str | None) -> None:
+        self.problem, self.label = problem, label if label in problem.columns else None
+        self._kept: dict[tuple[float | None, ...], Record] = {}
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Those of the records, if these constraints are about them."""
+        column = None if self.label is None else self.problem.columns[self.label]
+        return column.categories if isinstance(column, Categorical) else () if column is None else (False, True)
+
+    def given(self, label: float | None) -> dict[str, float] | None:
+        """That a record is of a class."""
+        return None if self.label is None or label is None else {self.label: label}
+
+    def repaired(self, values: dict[str, Own], bad: NDArray[np.int64]) -> dict[str, Own]:
+        """The values of each column, those of the records in `bad` changed."""
+        old = [(own.numbers[bad].tolist(), own.missing[bad].tolist()) for own in values.values()]
+        wishes = zip(
+            *([None if gap else number for number, gap in zip(*each, strict=True)] for each in old), strict=True
+        )
+        records = [self._repaired(wish) for wish in wishes]
+        found = {}
+        for name, own in values.items():
+            numbers, missing = own.numbers.copy(), own.missing.copy()
+            missing[bad] = [record[name] is None for record in records]
+            numbers[bad] = [record[name] or 0.0 for record in records]
+            found[name] = Own(numbers, missing)
+        return found
+
+    def _repaired(self, wish: tuple[float | None, ...]) -> Record:
+        if wish not in self._kept:
+            if len(self._kept) >= _REMEMBERED:
+                self._kept.clear()
+            own = dict(zip(self.problem.columns, wish, strict=True))
+            given = self.given(None if self.label is None else own[self.label])
+            found = self.problem.solve(given=given, wish=own).record or self.problem.solve(given=given).record
+            assert found is not None, "a schema is accepted only if there is such a record"
+            self._kept[wish] = found
+        return self._kept[wish]
 
 
-def array_of(column: Column, own: Own) -> Any:
-    """The inverse of `own_values`, of the type that `gpate.schema.column_values.values_of` gives."""
-    import pandas as pd
-
-    if not isinstance(column, Bounded):
-        return values_of(column, own.numbers.astype(np.int64), own.missing)
-    plain = np.where(own.missing, 0.0, own.numbers)
-    if isinstance(column, Integer):
-        whole = np.rint(plain).astype(np.int64)
-        return pd.arrays.IntegerArray(whole, own.missing) if column.missing else whole
-    if isinstance(column, Datetime):
-        times = (np.rint(plain).astype(np.int64) * _MICROSECONDS).astype("datetime64[us]")
-        times[own.missing] = np.datetime64("NaT")
-        return times
-    return np.where(own.missing, np.nan, plain)
+def _require(problem: Problem, about: str, fix: str, *, given: Mapping[str, float] | None = None) -> None:
+    """Raises unless there is a record, with the constraints that contradict each other."""
+    found = problem.solve(given=given)
+    if found.record is not None:
+        return
+    kept = list(problem.constraints)
+    for each in kept[:_MOST_EXPLAINED]:
+        fewer = [other for other in kept if other is not each]
+        if Problem(columns=problem.columns, constraints=fewer).solve(given=given).record is None:
+            kept = fewer
+    told = ", ".join(f"`{each.text}`" for each in kept[:10])
+    how = (
+        "" if found.proved else " (none was found; whether there is one was not decided: see gpate.schema.feasibility)"
+    )
+    raise SchemaError(f"{about} the constraints {told} together with the declared columns{how}. {fix}")
 
 
 def _values_of(conditions: Sequence[Condition]) -> list[Condition]:
@@ -209,15 +205,17 @@ def _in_order(sums: list[Sum]) -> tuple[Sum, ...]:
     if len(waiting) < len(sums):
         twice = next(each for each in sums if waiting[each.total] is not each)
         raise SchemaError(
-            f"Constraint `{twice.text}`: {twice.total!r} is computed twice, also by `{waiting[twice.total].text}`. Fix: solve one of them for "
-            "another column."
+            f"Constraint `{twice.text}`: {twice.total!r} is computed twice, also by `{waiting[twice.total].text}`. Fix: solve one of "
+            "them for another column."
         )
     found: list[Sum] = []
     while waiting:
         ready = [each for each in waiting.values() if not any(name in waiting for _, name in each.terms)]
         if not ready:
             told = ", ".join(f"`{each.text}`" for each in waiting.values())
-            raise SchemaError(f"Constraints {told}: each sum is computed from another one. Fix: drop or solve one of them.")
+            raise SchemaError(
+                f"Constraints {told}: each sum is computed from another one. Fix: drop or solve one of them."
+            )
         found += ready
         waiting = {total: each for total, each in waiting.items() if each not in ready}
     return tuple(found)

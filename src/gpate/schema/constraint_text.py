@@ -30,17 +30,9 @@ from typing import Any, NamedTuple
 
 from gpate.errors import SchemaError, shown
 from gpate.schema.columns import Bounded
-from gpate.schema.constraints import (
-    KEYWORDS,
-    SIGNS,
-    Columns,
-    Combinations,
-    Condition,
-    Constraint,
-    Rule,
-    Sum,
-    Unique,
-)
+from gpate.schema.constraint_values import KEYWORDS, Columns
+from gpate.schema.constraints import Combinations, Constraint, Sum, Unique
+from gpate.schema.rules import SIGNS, Condition, Rule
 
 MOST_CONSTRAINTS = 500
 MOST_CHARACTERS = 10_000
@@ -49,7 +41,9 @@ MOST_CHARACTERS = 10_000
 MOST_BYTES = 2**20
 """Of a file of combinations."""
 
-_TOKEN = re.compile(r"""\s*(?:(?P<sign><=|>=|!=|[<>=\[\],])|'(?P<one>(?:[^']|'')*)'|"(?P<two>(?:[^"]|"")*)"|(?P<word>[^\s"'\[\],<>=!]+))""")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<sign><=|>=|!=|[<>=\[\],])|'(?P<one>(?:[^']|'')*)'|"(?P<two>(?:[^"]|"")*)"|(?P<word>[^\s"'\[\],<>=!]+))"""
+)
 
 
 class _Token(NamedTuple):
@@ -86,11 +80,13 @@ def _from_mapping(plain: Mapping[Any, Any]) -> Constraint:
     if not more and key == "combinations" and isinstance(entry, Mapping):
         if set(entry) == {"columns", "file"}:
             raise SchemaError(
-                f"Constraint `combinations` names a file, {shown(entry['file'])}, which only a schema that is loaded from a file of its own can "
-                "have. Fix: load it with Schema.load, or list the rows."
+                f"Constraint `combinations` names a file, {shown(entry['file'])}, which only a schema that is loaded from a file "
+                "of its own can have. Fix: load it with Schema.load, or list the rows."
             )
         if set(entry) == {"columns", "rows"} and all(_is_list(part) for part in entry.values()):
-            return Combinations(of=tuple(entry["columns"]), rows=tuple(tuple(r) if _is_list(r) else r for r in entry["rows"]))
+            return Combinations(
+                of=tuple(entry["columns"]), rows=tuple(tuple(r) if _is_list(r) else r for r in entry["rows"])
+            )
     raise SchemaError(
         f"Constraint {shown(dict(plain))} is not understood. Fix: write unique: [column], or "
         "combinations: {columns: [a, b], rows: [[1, 2], [3, 4]]}, or combinations: {columns: [a, b], file: pairs.csv}."
@@ -119,16 +115,24 @@ def _with_file(plain: Any, folder: Path) -> Any:
         return plain
     names, file = entry["columns"], entry["file"]
     if not isinstance(file, str) or not _is_list(names):
-        raise SchemaError(f"Constraint `combinations`: {shown(entry)} must name columns and a file, as {{columns: [a, b], file: pairs.csv}}.")
+        raise SchemaError(
+            f"Constraint `combinations`: {shown(entry)} must name columns and a file, as "
+            "{columns: [a, b], file: pairs.csv}."
+        )
     path = folder / file
     try:
         if path.stat().st_size > MOST_BYTES:
             raise SchemaError(f"Constraint `combinations`: {path} has more than {MOST_BYTES:,} bytes. Fix: shorten it.")
         read = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True))
     except OSError as problem:
-        raise SchemaError(f"Constraint `combinations`: {path} cannot be read: {problem.strerror}. Fix: give its path from the schema's folder.") from problem
+        raise SchemaError(
+            f"Constraint `combinations`: {path} cannot be read: {problem.strerror}. "
+            "Fix: give its path from the schema's folder."
+        ) from problem
     except (UnicodeDecodeError, csv.Error) as problem:
-        raise SchemaError(f"Constraint `combinations`: {path} is not a UTF-8 csv file. Fix: save it as one.") from problem
+        raise SchemaError(
+            f"Constraint `combinations`: {path} is not a UTF-8 csv file. Fix: save it as one."
+        ) from problem
     lines = [line for line in read if any(line)]
     header = lines[0] if lines else []
     if sorted(map(str, names)) != sorted(header):
@@ -169,7 +173,9 @@ class _Parser:
         total, sign, first = (self.tokens[i] if i < len(self.tokens) else _Token("", "end") for i in range(3))
         summed = isinstance(self.columns.get(total.text), Bounded) and sign.text == "=" and sign.kind == "sign"
         minus = first == _Token("-", "word")
-        if not summed or not (minus or first.text in self.columns or (len(self.tokens) > 3 and self.tokens[3].text in ("+", "-"))):
+        if not summed or not (
+            minus or first.text in self.columns or (len(self.tokens) > 3 and self.tokens[3].text in ("+", "-"))
+        ):
             return None
         self.at = 2
         terms: list[tuple[int, str]] = []
@@ -201,9 +207,13 @@ class _Parser:
             return Condition(column=column, sign="in", value=self._list())
         token = self._next()
         if token is None or token.kind != "sign" or token.text not in SIGNS:
-            raise self._problem(f"one of {', '.join(SIGNS)}, in, missing, not missing is expected after {column!r}", back=token)
+            raise self._problem(
+                f"one of {', '.join(SIGNS)}, in, missing, not missing is expected after {column!r}", back=token
+            )
         if self._peek() == _Token("missing", "keyword"):
-            raise self._problem(f"write `{column} missing` for a missing value, or 'missing' in quotes for a category of that name")
+            raise self._problem(
+                f"write `{column} missing` for a missing value, or 'missing' in quotes for a category of that name"
+            )
         right = self._name("a value or a column")
         if isinstance(self.columns.get(column), Bounded) and right in self.columns:
             return Condition(column=column, sign=token.text, other=right)
@@ -258,7 +268,10 @@ class _Parser:
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
             if match is None:
-                raise SchemaError(f"Constraint `{self.text}`: {shown(self.text[at:][:20])} is not understood. Fix: close quotes, and quote signs.")
+                raise SchemaError(
+                    f"Constraint `{self.text}`: {shown(self.text[at:][:20])} is not understood. "
+                    "Fix: close quotes, and quote signs."
+                )
             at = match.end()
             if match["sign"] is not None:
                 found.append(_Token(match["sign"], "sign"))

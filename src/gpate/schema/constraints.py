@@ -15,6 +15,7 @@
 **Sums.** The column on the left is *computed* from the others: no method models it, and a real record's own value is read for
 noisy counts alone. It is missing where one of the others is. A difference of two dates is a number of their `unit`.
 
+    >>> from gpate.schema.rules import Condition
     >>> rule = Rule(when=(Condition(column="age", sign="<", value=18),), then=(Condition(column="job", sign="missing"),))
     >>> rule.text
     'if age < 18 then job missing'
@@ -22,249 +23,22 @@ noisy counts alone. It is missing where one of the others is. A difference of tw
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpate.errors import SchemaError, shown
 from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric, repeated
+from gpate.schema.constraint_values import Bools, Columns, Floats, Own, number_of, value_of, word
+from gpate.schema.rules import Rule, column_named, fix_for
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+MOST_LISTED = 40_000
+"""Values of the combinations of one constraint: a schema with more takes long to read and to write."""
 
-ORDER = ("<", "<=", ">", ">=")
-SIGNS = ("=", "!=", *ORDER)
-KEYWORDS = frozenset({"if", "then", "and", "in", "missing", "not"})
-
-_BARE = re.compile(r"[^\s\"'\[\],<>=!]+")
-_EPOCH = datetime(1970, 1, 1)
-_TRUTH = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
-
-
-class Own(NamedTuple):
-    """Values of one column as numbers: a number itself, seconds since 1970 of a time, the index of a category, 0 or 1.
-
-    Attributes:
-        numbers: one per record; of no meaning where missing.
-        missing: where there is no value.
-    """
-
-    numbers: Floats
-    missing: Bools
-
-
-Columns = Mapping[str, Column]
-
-
-def word(value: object) -> str:
-    """A name or value as it stands in the text of a constraint: quoted unless it is a plain word."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if isinstance(value, datetime):
-        text = text.removesuffix(" 00:00:00")
-    if _BARE.fullmatch(text) and text not in KEYWORDS and text not in ("+", "-"):
-        return text
-    return "'" + text.replace("'", "''") + "'"
-
-
-def number_of(column: Column, value: object) -> float | None:
-    """A declared value of a column as a number (see `Own`); None if the column has no such value."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    if isinstance(column, Categorical):
-        texts = [str(category) for category in column.categories]
-        if str(value) in texts and not isinstance(value, bool):
-            return float(texts.index(str(value)))
-        number = None if isinstance(column.categories[0], str) else _float(value)
-        return float(column.categories.index(number)) if number in column.categories else None
-    if isinstance(column, Boolean):
-        return _TRUTH.get(str(value).lower())
-    if isinstance(column, Datetime):
-        return _seconds(value)
-    return None if isinstance(value, bool) else _float(value)
-
-
-def value_of(column: Column, number: float) -> Any:
-    """The inverse of `number_of`: the value as the column declares it."""
-    if isinstance(column, Categorical):
-        return column.categories[int(number)]
-    if isinstance(column, Boolean):
-        return bool(number)
-    if isinstance(column, Datetime):
-        return _EPOCH + timedelta(seconds=number)
-    return int(number) if number == int(number) else number
-
-
-def _float(value: object) -> float | None:
-    try:
-        number = float(str(value))
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    if not isinstance(value, datetime) or value.tzinfo is not None:
-        return None
-    return (value - _EPOCH).total_seconds()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Condition:
-    """A condition on a record: true, false, or neither where a compared value is missing.
-
-    Attributes:
-        column: its left side.
-        sign: `=`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `missing` or `not missing`.
-        value: that the column is compared with; a tuple for `in`.
-        other: the column that it is compared with, instead of a value.
-    """
-
-    column: str
-    sign: str
-    value: Any = None
-    other: str | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it is about."""
-        return (self.column,) if self.other is None else (self.column, self.other)
-
-    @property
-    def text(self) -> str:
-        """As it is written in a schema."""
-        if self.sign in ("missing", "not missing"):
-            return f"{word(self.column)} {self.sign}"
-        if self.sign == "in":
-            return f"{word(self.column)} in [{', '.join(map(word, self.value))}]"
-        return f"{word(self.column)} {self.sign} {word(self.value if self.other is None else self.other)}"
-
-    def checked(self, columns: Columns, source: str) -> Condition:
-        """The condition, if the columns have such values; `source` is the constraint's text, for messages."""
-        column = _column(columns, self.column, source)
-        if self.sign in ("missing", "not missing"):
-            return self
-        if self.sign not in (*SIGNS, "in"):
-            raise SchemaError(f"Constraint `{source}`: {self.sign!r} is none of {', '.join(SIGNS)}, in, missing, not missing.")
-        ordered = isinstance(column, Bounded)
-        if self.sign in ORDER and not ordered:
-            raise SchemaError(
-                f"Constraint `{source}`: column {self.column!r} is {column.type}, which has no order. Fix: use =, != or in."
-            )
-        if self.other is not None:
-            other = _column(columns, self.other, source)
-            if self.other == self.column:
-                raise SchemaError(f"Constraint `{source}`: {self.column!r} is compared with itself. Fix: name another column.")
-            if not ordered or not isinstance(other, Bounded) or isinstance(column, Datetime) != isinstance(other, Datetime):
-                raise SchemaError(
-                    f"Constraint `{source}`: {self.column!r} ({column.type}) and {self.other!r} ({other.type}) cannot be compared. "
-                    "Fix: compare two numbers or two times; list pairs of categories as combinations."
-                )
-            return self
-        listed = self.value if self.sign == "in" else (self.value,)
-        if not isinstance(listed, tuple | list) or not listed:
-            raise SchemaError(f"Constraint `{source}`: `in` needs a list of values, such as {self.column} in [a, b].")
-        values = []
-        for value in listed:
-            if (number := number_of(column, value)) is None:
-                raise SchemaError(f"Constraint `{source}`: {shown(value)} is no value of column {self.column!r}. {_fix(column)}")
-            values.append(value_of(column, number))
-        return replace(self, value=tuple(values) if self.sign == "in" else values[0])
-
-    def numbers(self, columns: Columns) -> tuple[float, ...]:
-        """The values that the column is compared with, as numbers."""
-        if self.sign in ("missing", "not missing") or self.other is not None:
-            return ()
-        found = (number_of(columns[self.column], value) for value in (self.value if self.sign == "in" else (self.value,)))
-        return tuple(number for number in found if number is not None)
-
-    def truth(self, values: Mapping[str, Own], columns: Columns) -> tuple[Bools, Bools]:
-        """Where it is true, and where it is false."""
-        own = values[self.column]
-        if self.sign in ("missing", "not missing"):
-            true = own.missing if self.sign == "missing" else ~own.missing
-            return true, ~true
-        known, right = ~own.missing, np.zeros(0)
-        if self.other is not None:
-            known, right = known & ~values[self.other].missing, values[self.other].numbers
-        constants = self.numbers(columns)
-        with np.errstate(invalid="ignore"):
-            if self.sign == "in":
-                true = np.isin(own.numbers, constants)
-            else:
-                true = compared(self.sign, own.numbers, right if self.other is not None else constants[0])
-        return known & true, known & ~true
-
-
-def compared(sign: str, left: Any, right: Any) -> Any:
-    """The comparison `left sign right`, by element."""
-    if sign in ("=", "!="):
-        return left == right if sign == "=" else left != right
-    if sign in ("<", "<="):
-        return left < right if sign == "<" else left <= right
-    return left > right if sign == ">" else left >= right
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """An inequality, or an implication: where all of `when` are true, none of `then` is false.
-
-    Attributes:
-        then: at least one condition.
-        when: conditions; none for a rule about every record.
-    """
-
-    then: tuple[Condition, ...]
-    when: tuple[Condition, ...] = ()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it is about."""
-        return tuple(dict.fromkeys(name for each in (*self.when, *self.then) for name in each.columns))
-
-    @property
-    def text(self) -> str:
-        """As it is written in a schema."""
-        then = " and ".join(each.text for each in self.then)
-        return f"if {' and '.join(each.text for each in self.when)} then {then}" if self.when else then
-
-    def to_plain(self) -> Any:
-        """Plain data, as in the YAML file."""
-        return self.text
-
-    def checked(self, columns: Columns) -> Rule:
-        """The rule, if the columns allow it."""
-        if not self.then:
-            raise SchemaError(f"Constraint `{self.text}`: nothing follows. Fix: write what must hold, as in `if a = x then b missing`.")
-        for each in self.then:
-            column = _column(columns, each.column, self.text)
-            if each.sign == "missing" and not column.missing:
-                raise SchemaError(
-                    f"Constraint `{self.text}` demands that {each.column!r} is missing, which the column does not allow. "
-                    f"Fix: declare missing: true for {each.column!r}, or drop the constraint."
-                )
-            if each.sign == "=" and each.other is not None and not self.when:
-                raise SchemaError(f"Constraint `{self.text}`: one of two equal columns is computed. Fix: declare it alone, as a Sum of one term.")
-        when, then = (tuple(each.checked(columns, self.text) for each in side) for side in (self.when, self.then))
-        return Rule(when=when, then=then)
-
-    def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
-        """Which records violate it."""
-        false = np.logical_or.reduce([each.truth(values, columns)[1] for each in self.then])
-        applies = [each.truth(values, columns)[0] for each in self.when]
-        return np.asarray(np.logical_and.reduce([false, *applies]), dtype=bool)
+MOST_CHARACTERS = 600_000
+"""Of them together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +70,7 @@ class Sum:
 
     def checked(self, columns: Columns) -> Sum:
         """The sum, if the columns allow it."""
-        kinds = {name: _column(columns, name, self.text) for name in self.columns}
+        kinds = {name: column_named(columns, name, self.text) for name in self.columns}
         total = kinds[self.total]
         if not self.terms or any(sign not in (1, -1) for sign, _ in self.terms):
             raise SchemaError(f"Constraint `{self.text}`: a sum has columns with + or - between them.")
@@ -304,9 +78,13 @@ class Sum:
             raise SchemaError(f"Constraint `{self.text}` has {twice[0]!r} twice. Fix: name each column once.")
         for name, column in kinds.items():
             if not isinstance(column, Bounded):
-                raise SchemaError(f"Constraint `{self.text}`: column {name!r} is {column.type}. Fix: sums are of numbers and times.")
+                raise SchemaError(
+                    f"Constraint `{self.text}`: column {name!r} is {column.type}. Fix: sums are of numbers and times."
+                )
         times = {column.unit for column in kinds.values() if isinstance(column, Datetime)}
-        balance = sum(sign for sign, name in self.terms if isinstance(kinds[name], Datetime)) - isinstance(total, Datetime)
+        balance = sum(sign for sign, name in self.terms if isinstance(kinds[name], Datetime)) - isinstance(
+            total, Datetime
+        )
         if balance or len(times) > 1:
             raise SchemaError(
                 f"Constraint `{self.text}`: times can be subtracted from each other, and a number of days or seconds added to a time. "
@@ -364,12 +142,16 @@ def _rounding(total: Any, parts: Sequence[Any]) -> Any:
 
 def _finer(total: Column, term: Column) -> bool:
     """Whether a column has all decimals of another."""
-    if isinstance(total, Datetime) or (isinstance(total, Numeric) and not isinstance(total, Integer) and total.decimals is None):
+    if isinstance(total, Datetime) or (
+        isinstance(total, Numeric) and not isinstance(total, Integer) and total.decimals is None
+    ):
         return not isinstance(total, Datetime) or isinstance(term, Datetime | Integer)
     if isinstance(term, Datetime | Integer):
         return True
     decimals = 0 if isinstance(total, Integer) or not isinstance(total, Numeric) else total.decimals
-    return isinstance(term, Numeric) and term.decimals is not None and decimals is not None and term.decimals <= decimals
+    return (
+        isinstance(term, Numeric) and term.decimals is not None and decimals is not None and term.decimals <= decimals
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +184,7 @@ class Combinations:
         """The combinations, each value as its column declares it."""
         if len(self.of) < 2 or repeated(self.of):
             raise SchemaError(f"Constraint `{self.text}`: columns must be at least two, each named once.")
-        kinds = [_column(columns, name, self.text) for name in self.of]
+        kinds = [column_named(columns, name, self.text) for name in self.of]
         for column in kinds:
             if not isinstance(column, Categorical | Boolean | Integer):
                 raise SchemaError(
@@ -410,21 +192,35 @@ class Combinations:
                     "true and false, or integers."
                 )
         if not self.rows:
-            raise SchemaError(f"Constraint `{self.text}` has no rows. Fix: list at least one combination that may occur.")
-        rows = []
+            raise SchemaError(
+                f"Constraint `{self.text}` has no rows. Fix: list at least one combination that may occur."
+            )
+        if len(self.rows) * len(kinds) > MOST_LISTED or sum(len(str(row)) for row in self.rows) > MOST_CHARACTERS:
+            raise SchemaError(
+                f"Constraint `{self.text}` lists more than {MOST_LISTED:,} values, or more than {MOST_CHARACTERS:,} characters. Fix: "
+                "pool rare categories, or leave the constraint out."
+            )
+        known: list[dict[str, Any]] = [_by_text(column) for column in kinds]
+        rows, text = [], self.text
         for row in self.rows:
             if not isinstance(row, tuple | list) or len(row) != len(kinds):
-                raise SchemaError(f"Constraint `{self.text}`: {shown(row)} must have {len(kinds)} values, one for each column.")
-            rows.append(tuple(_listed(column, value, self.text) for column, value in zip(kinds, row, strict=True)))
+                raise SchemaError(
+                    f"Constraint `{self.text}`: {shown(row)} must have {len(kinds)} values, one for each column."
+                )
+            for i, value in enumerate(row):
+                if str(value) not in known[i]:
+                    known[i][str(value)] = _listed(kinds[i], value, text)
+            rows.append(tuple(known[i][str(value)] for i, value in enumerate(row)))
         if twice := repeated(rows):
             raise SchemaError(f"Constraint `{self.text}` has {shown(twice[0])} twice. Fix: list each combination once.")
         return Combinations(of=tuple(self.of), rows=tuple(rows))
 
     def numbers(self, columns: Columns) -> Floats:
         """The combinations as numbers, [rows, columns]."""
-        kinds = [columns[name] for name in self.of]
-        known = [{value: number_of(column, value) for value in {row[i] for row in self.rows}} for i, column in enumerate(kinds)]
-        return np.array([[known[i][value] for i, value in enumerate(row)] for row in self.rows], dtype=np.float64)
+        lists = [c.categories if isinstance(c, Categorical) else None for c in (columns[name] for name in self.of)]
+        places = [None if each is None else {value: i for i, value in enumerate(each)} for each in lists]
+        found = [[float(v) if p is None else p[v] for p, v in zip(places, row, strict=True)] for row in self.rows]
+        return np.array(found, dtype=np.float64)
 
     def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
         """Which records have a combination that is not listed, whatever their missing values are."""
@@ -432,7 +228,9 @@ class Combinations:
         found = np.stack([part.numbers for part in own], 1)
         absent = np.stack([part.missing for part in own], 1)
         bad = np.zeros(len(found), dtype=bool)
-        for gaps in np.unique(absent, axis=0):  # records that lack the same values: the others must be those of some row
+        for gaps in np.unique(
+            absent, axis=0
+        ):  # records that lack the same values: the others must be those of some row
             own_rows = (absent == gaps).all(1)
             bad[own_rows] = ~_rows_among(found[own_rows][:, ~gaps], listed[:, ~gaps])
         return bad
@@ -448,6 +246,11 @@ def _rows_among(rows: Floats, listed: Floats) -> Bools:
     return np.isin(joint[len(listed) :], joint[: len(listed)])
 
 
+def _by_text(column: Column) -> dict[str, Any]:
+    """The categories of a column by their texts."""
+    return {str(value): value for value in column.categories} if isinstance(column, Categorical) else {}
+
+
 def _listed(column: Column, value: object, source: str) -> Any:
     """A value of a combination, as the column declares it."""
     if value is None or value == "":
@@ -458,7 +261,9 @@ def _listed(column: Column, value: object, source: str) -> Any:
     number = number_of(column, value)
     inside = number is not None and (not isinstance(column, Integer) or column.bounds[0] <= number <= column.bounds[1])
     if number is None or not inside or number != int(number):
-        raise SchemaError(f"Constraint `{source}`: {shown(value)} is no value of column {column.name!r}. {_fix(column)}")
+        raise SchemaError(
+            f"Constraint `{source}`: {shown(value)} is no value of column {column.name!r}. {fix_for(column)}"
+        )
     return value_of(column, number)
 
 
@@ -493,24 +298,3 @@ class Unique:
 
 
 Constraint = Rule | Sum | Combinations | Unique
-
-
-def _column(columns: Columns, name: object, source: str) -> Column:
-    if not isinstance(name, str) or name not in columns:
-        fix = " Put spaces around + and -." if isinstance(name, str) and ("+" in name or "-" in name) else ""
-        raise SchemaError(
-            f"Constraint `{source}`: there is no column {shown(name)}. Fix: name one of {shown(list(columns))}, in quotes if it has "
-            f"spaces or is one of {', '.join(sorted(KEYWORDS))}; ids take part in `unique` only.{fix}"
-        )
-    return columns[name]
-
-
-def _fix(column: Column) -> str:
-    if isinstance(column, Categorical):
-        return f"Fix: take one of its categories {shown(list(column.categories))}."
-    if isinstance(column, Boolean):
-        return "Fix: take true or false."
-    if isinstance(column, Datetime):
-        return "Fix: write a time such as 2001-01-31 or '2001-01-31 12:30:00', or the name of another column."
-    inside = f" within {list(column.bounds)}" if isinstance(column, Integer) else ""
-    return f"Fix: write a number{inside}, or the name of another column."

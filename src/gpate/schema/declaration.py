@@ -64,7 +64,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,18 +90,10 @@ from gpate.schema.constraint_text import MOST_CONSTRAINTS, constraint_from, with
 from gpate.schema.constraints import Constraint, Sum, Unique
 from gpate.schema.identifiers import Id
 from gpate.schema.privacy_unit import PrivacyUnit
+from gpate.schema.yaml_text import MAX_TEXT, check_values, from_yaml
 
 TODO = "TODO: fill in"
 """Placeholder in a draft; a schema that contains it is refused."""
-
-
-MAX_TEXT = 2**20
-"""Maximal number of characters of a schema file."""
-
-MAX_VALUES = 80_000
-"""More signs between values than this are refused: columns, categories and what is said about them."""
-
-_LONGEST_INTEGER = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,20 +189,17 @@ class Schema(ABC):
         """
         if len(text) > MAX_TEXT:
             raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Fix: shorten it.")
-        _check_values(text, source)
-        loaded = attempt(lambda: [_from_yaml(text, source)])
+        check_values(text, source)
+        loaded = attempt(lambda: [from_yaml(text, source)])
         if loaded is None:  # unclosed brackets, or a tag such as !!int before another type
             raise SchemaError(f"The schema {source} is not valid YAML. Fix: write plain mappings, lists and values.")
         data = loaded[0]
         try:
             if folder is not None and isinstance(data, Mapping) and "constraints" in data:
                 data = {**data, "constraints": with_files(data["constraints"], folder)}
-            schema = Schema.from_dict(data)
-            if data is not loaded[0]:
-                schema.to_text()  # with what its files hold it is still short enough to be written
+            return Schema.from_dict(data)
         except GpateError as problem:
             raise SchemaError(f"{source}: {problem}") from problem
-        return schema
 
     def to_text(self) -> str:
         """YAML that `from_text` reads back as an equal schema."""
@@ -218,60 +207,12 @@ class Schema(ABC):
         text = yaml.safe_dump(self.to_dict(), **style)
         if len(text) > MAX_TEXT:
             raise SchemaError(f"The schema would have more than {MAX_TEXT:,} characters. Fix: shorten it.")
-        _check_values(text, "to be written")
+        check_values(text, "to be written")
         return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a YAML file that `load` reads back as an equal schema."""
         Path(path).write_text(self.to_text(), encoding="utf-8")
-
-
-def _check_values(text: str, source: str) -> None:
-    """Refuses a text with more values than can be parsed in a few seconds, by the signs between them."""
-    if sum(text.count(sign) for sign in ",:\n") > MAX_VALUES:
-        raise SchemaError(f"The schema {source} has more than {MAX_VALUES:,} entries. Fix: shorten it.")
-
-
-def _from_yaml(text: str, source: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as problem:
-        raise SchemaError(f"The schema {source} is not valid YAML: {problem}") from problem
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML loader that refuses duplicate keys, which YAML drops silently, and aliases.
-
-    Nested aliases expand exponentially: nine lines of nine aliases can be a billion entries.
-    """
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Like the base class, without aliases."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed: write the value out", mark)
-        return super().compose_node(parent, index)
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Like the base class, for numbers of a usual length: the time for others grows with its square."""
-        if len(node.value) > _LONGEST_INTEGER:
-            raise yaml.constructor.ConstructorError(None, None, "a whole number is too long", node.start_mark)
-        return int(super().construct_yaml_int(node))
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Like the base class, with a check of the keys."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        seen: set[Any] = set()
-        for key in keys:
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be one value", node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{shown(key)} is given twice", node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _only(fields: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:

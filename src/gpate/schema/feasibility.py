@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
-from gpate.schema.constraints import Columns, Combinations, Condition, Floats, Own, Rule, Sum
+from gpate.schema.constraint_values import Columns, Floats, Own
+from gpate.schema.constraints import Combinations, Sum
+from gpate.schema.domains import Contradiction, Domain
+from gpate.schema.rules import Condition, Rule
 
 MOST_STEPS = 2_000
 """Choices of one search."""
@@ -34,126 +37,6 @@ Record = dict[str, float | None]
 """A number for each column, None for a missing value."""
 
 Checked = Rule | Sum | Combinations
-
-
-class Contradiction(Exception):
-    """A domain is empty."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Domain:
-    """What a column may still be.
-
-    Attributes:
-        lower: least number.
-        upper: largest number.
-        step: distance of the numbers, which are whole multiples of it; 0 for any number.
-        listed: all of them, if they are listed: categories, and integers of combinations.
-        present: whether it may have a value.
-        absent: whether it may be missing.
-    """
-
-    lower: float
-    upper: float
-    step: float = 0.0
-    listed: tuple[float, ...] | None = None
-    present: bool = True
-    absent: bool = False
-
-    @classmethod
-    def of(cls, column: Column) -> Domain:
-        """All that is declared."""
-        if isinstance(column, Categorical | Boolean):
-            count = len(column.categories) if isinstance(column, Categorical) else 2
-            return cls(lower=0.0, upper=count - 1.0, step=1.0, listed=tuple(map(float, range(count))), absent=column.missing)
-        assert isinstance(column, Bounded)
-        lower, upper = column.span
-        step = float(UNITS[column.unit]) if isinstance(column, Datetime) else 1.0 if isinstance(column, Integer) else 0.0
-        if isinstance(column, Numeric) and column.decimals is not None:
-            step = 10.0**-column.decimals
-        whole = cls(lower=lower, upper=upper, step=step, absent=column.missing)
-        return whole.between(whole.up(lower), whole.down(upper))
-
-    @property
-    def decided(self) -> bool:
-        """Whether one value is left, or a missing one."""
-        return not self.present or (not self.absent and self.lower == self.upper)
-
-    def up(self, number: float, *, strict: bool = False) -> float:
-        """The least number of the grid that is not below (strictly: above) this one."""
-        if not self.step:
-            return math.nextafter(number, math.inf) if strict else number
-        found = self._multiple(math.ceil(number / self.step - 1e-6))
-        return found if found > number or not strict else self._multiple(math.ceil(number / self.step - 1e-6) + 1)
-
-    def down(self, number: float, *, strict: bool = False) -> float:
-        """The largest number of the grid that is not above (strictly: below) this one."""
-        if not self.step:
-            return math.nextafter(number, -math.inf) if strict else number
-        found = self._multiple(math.floor(number / self.step + 1e-6))
-        return found if found < number or not strict else self._multiple(math.floor(number / self.step + 1e-6) - 1)
-
-    def _multiple(self, count: int) -> float:
-        return count * self.step if self.step >= 1 else round(count * self.step, round(-math.log10(self.step)))
-
-    def between(self, lower: float, upper: float) -> Domain:
-        """Without the numbers outside of an interval."""
-        lower, upper = max(lower, self.lower), min(upper, self.upper)
-        if lower == self.lower and upper == self.upper:
-            return self
-        if self.listed is not None:
-            return self.among([number for number in self.listed if lower <= number <= upper])
-        lower, upper = self.up(lower), self.down(upper)
-        return replace(self, lower=lower, upper=upper) if lower <= upper else self.missing_only()
-
-    def among(self, numbers: Sequence[float]) -> Domain:
-        """Without the numbers that are not listed here."""
-        if self.listed is not None and self.present:
-            kept = sorted(set(numbers).intersection(self.listed))
-        else:
-            kept = sorted(number for number in set(numbers) if self.has(number))
-        if self.listed is not None and len(kept) == len(self.listed):
-            return self
-        if not kept:
-            return self.missing_only()
-        return replace(self, lower=kept[0], upper=kept[-1], listed=tuple(kept))
-
-    def without(self, number: float) -> Domain:
-        """Without one number."""
-        if not self.has(number):
-            return self
-        if self.listed is not None:
-            return self.among([each for each in self.listed if each != number])
-        if number == self.lower:
-            return self.between(self.up(number, strict=True), self.upper)
-        return self.between(self.lower, self.down(number, strict=True)) if number == self.upper else self
-
-    def has(self, number: float) -> bool:
-        """Whether it may be this number."""
-        if not self.present or not self.lower <= number <= self.upper:
-            return False
-        return number in self.listed if self.listed is not None else self.up(number) == number
-
-    def missing_only(self) -> Domain:
-        """Without a value."""
-        if not self.absent:
-            raise Contradiction
-        return replace(self, present=False) if self.present else self
-
-    def present_only(self) -> Domain:
-        """Not missing."""
-        if not self.present:
-            raise Contradiction
-        return replace(self, absent=False) if self.absent else self
-
-    def nearest(self, number: float) -> float:
-        """The number of the domain that is nearest to this one; of a list that does not have it, the first."""
-        if self.listed is not None:
-            return number if number in self.listed else self.listed[0]
-        inside = min(max(number, self.lower), self.upper)
-        below = max(self.down(inside), self.lower)
-        above = min(self.up(inside), self.upper)
-        return below if abs(inside - below) <= abs(above - inside) else above
 
 
 Domains = dict[str, Domain]
@@ -184,6 +67,30 @@ class Problem:
     constraints: Sequence[Checked]
     _rows: dict[int, Floats] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def _declared(self) -> Domains:
+        return {name: Domain.of(column) for name, column in self.columns.items()}
+
+    @cached_property
+    def _about(self) -> dict[str, list[int]]:
+        """The constraints on each column, by number."""
+        return {name: [i for i, each in enumerate(self.constraints) if name in each.columns] for name in self.columns}
+
+    @cached_property
+    def parts(self) -> list[Problem]:
+        """The problem divided into problems that have no column in common."""
+        groups: list[set[str]] = []
+        for each in self.constraints:
+            joined = set(each.columns).union(*(group for group in groups if group & set(each.columns)))
+            groups = [group for group in groups if not group & joined] + [joined]
+        return [
+            Problem(
+                columns={name: column for name, column in self.columns.items() if name in group},
+                constraints=[each for each in self.constraints if each.columns[0] in group],
+            )
+            for group in groups
+        ]
+
     def solve(self, *, given: Mapping[str, float] | None = None, wish: Record | None = None) -> Found:
         """A record that satisfies all constraints.
 
@@ -192,7 +99,7 @@ class Problem:
             wish: a record to stay near to: each column in turn keeps its value if it can, or else has the nearest that is left. Without it
                 numbers are in the middle of what is left, and nothing is missing that may have a value.
         """
-        domains = {name: Domain.of(column) for name, column in self.columns.items()}
+        domains = dict(self._declared)
         search = _Search(self, {} if wish is None else wish)
         try:
             for name, number in (given or {}).items():
@@ -201,24 +108,34 @@ class Problem:
         except Contradiction:
             return Found(None, proved=True)
 
-    def narrowed(self, domains: Domains) -> Domains:
+    def narrowed(self, domains: Domains, changed: str | None = None) -> Domains:
         """Domains without values that no record can have, as far as propagation tells; those given stay as they are.
+
+        Args:
+            domains: of all columns.
+            changed: the column whose domain is smaller than when they were narrowed before; None if any may be.
 
         Raises:
             Contradiction: no record is left.
         """
         domains = dict(domains)
-        for _ in range(4 * len(domains) + 8):
-            before = dict(domains)
-            for constraint in self.constraints:
-                if isinstance(constraint, Rule):
-                    self._rule(constraint, domains)
-                elif isinstance(constraint, Sum):
-                    _sum(constraint, self.columns, domains)
-                else:
-                    self._combinations(constraint, domains)
-            if domains == before:
+        waiting = dict.fromkeys(range(len(self.constraints)) if changed is None else self._about[changed])
+        for _ in range((4 * len(domains) + 8) * len(self.constraints)):
+            if not waiting:
                 return domains
+            number = next(iter(waiting))
+            del waiting[number]
+            constraint = self.constraints[number]
+            before = [domains[name] for name in constraint.columns]
+            if isinstance(constraint, Rule):
+                self._rule(constraint, domains)
+            elif isinstance(constraint, Sum):
+                _sum(constraint, self.columns, domains)
+            else:
+                self._combinations(constraint, domains)
+            for name, old in zip(constraint.columns, before, strict=True):
+                if domains[name] is not old and domains[name] != old:
+                    waiting.update(dict.fromkeys(self._about[name]))
         self._refuse_cycles(domains)
         return domains
 
@@ -238,7 +155,7 @@ class Problem:
         """Whether a condition can be true (or: can be anything else)."""
         own = domains[each.column]
         if each.sign in ("missing", "not missing"):
-            return (own.absent if each.sign == "missing" else own.present) if true else (own.present if each.sign == "missing" else own.absent)
+            return own.absent if (each.sign == "missing") == true else own.present
         other = None if each.other is None else domains[each.other]
         known = own.present and (other is None or other.present)
         unknown = own.absent or (other is not None and other.absent)
@@ -310,15 +227,19 @@ class Problem:
     def _refuse_cycles(self, domains: Domains) -> None:
         """Raises if strict inequalities that apply go round in a circle: bounds would creep together for ever."""
         below: dict[str, dict[str, bool]] = {name: {} for name in domains}
+        equal = [each for each in self.constraints if isinstance(each, Sum) and [sign for sign, _ in each.terms] == [1]]
+        pairs = [Condition(column=each.total, sign="=", other=each.terms[0][1]) for each in equal]
         for rule in (each for each in self.constraints if isinstance(each, Rule)):
             if any(self._can(each, domains, False) for each in rule.when):
                 continue
-            for each in rule.then:
-                if each.other is None or any(domains[name].absent or not domains[name].present for name in each.columns):
-                    continue
-                for left, right, sign in ((each.column, each.other, each.sign), (each.other, each.column, _TURNED.get(each.sign, each.sign))):
-                    if sign in ("<", "<=", "="):
-                        below[left][right] = below[left].get(right, False) or sign == "<"
+            pairs += [each for each in rule.then if each.other is not None]
+        for each in pairs:
+            left, right, sign = each.column, each.other or "", each.sign
+            if any(domains[name].absent or not domains[name].present for name in (left, right)):
+                continue
+            for first, second, way in ((left, right, sign), (right, left, _TURNED.get(sign, sign))):
+                if way in ("<", "<=", "="):
+                    below[first][second] = below[first].get(second, False) or way == "<"
         for start in below:
             for first, strict in below[start].items():
                 if strict and start in _reached(below, first):
@@ -387,7 +308,13 @@ def _sum(constraint: Sum, columns: Columns, domains: Domains) -> None:
         return
     if all(domains[name].decided for name in names):
         here = {name: Own(np.array([domains[name].lower]), np.zeros(1, dtype=bool)) for name in names}
-        domains[constraint.total] = domains[constraint.total].among([float(constraint.computed(here, columns).numbers[0])])
+        domains[constraint.total] = domains[constraint.total].among(
+            [float(constraint.computed(here, columns).numbers[0])]
+        )
+        return
+    if [weight for weight, _ in constraint.weights(columns)] == [1.0]:  # equal columns
+        for name, other in ((constraint.total, names[0]), (names[0], constraint.total)):
+            domains[name] = domains[name].between(domains[other].lower, domains[other].upper)
         return
     ends = {name: sorted((w * domains[name].lower, w * domains[name].upper)) for name, w in weights.items()}
     size = max(abs(end) for pair in ends.values() for end in pair)
@@ -409,10 +336,10 @@ class _Search:
             for condition in (*rule.when, *rule.then):
                 self.marks[condition.column].update(condition.numbers(problem.columns))
 
-    def run(self, domains: Domains) -> Record | None:
+    def run(self, domains: Domains, changed: str | None = None) -> Record | None:
         """The first record found; None if there is none among those that are tried."""
         try:
-            domains = self.problem.narrowed(domains)
+            domains = self.problem.narrowed(domains, changed)
         except Contradiction:
             return None
         name = next((name for name, own in domains.items() if own.present and own.absent), None)
@@ -426,7 +353,7 @@ class _Search:
             if self.steps > MOST_STEPS:
                 self.complete = False
                 return None
-            if (found := self.run(domains | {name: choice})) is not None:
+            if (found := self.run(domains | {name: choice}, name)) is not None:
                 return found
         return None
 
@@ -443,7 +370,11 @@ class _Search:
         others: list[float] = list(few) if few is not None and len(few) <= _MOST_LISTED else []
         if not others:
             self.complete = False
-            near = [end for mark in self.marks[name] for end in (mark, own.down(mark, strict=True), own.up(mark, strict=True))]
+            near = [
+                end
+                for mark in self.marks[name]
+                for end in (mark, own.down(mark, strict=True), own.up(mark, strict=True))
+            ]
             others = [own.lower, own.upper, own.nearest(middle), *sorted(filter(own.has, near))]
         for number in dict.fromkeys([first_number, *others]):
             yield own.among([number])

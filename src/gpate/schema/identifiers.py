@@ -42,7 +42,10 @@ class Id(Column):
         super().__post_init__()
         if self.missing or self.invalid is not None:
             raise InvalidValue(
-                f"column {self.name!r} of type id", self.to_dict(), "without missing and invalid", "Its values are never read."
+                f"column {self.name!r} of type id",
+                self.to_dict(),
+                "without missing and invalid",
+                "Its values are never read.",
             )
         fits = is_text(self.format) and len(self.format) <= _MOST and self.format.isprintable()
         if not fits or (self.format != UUID_FORMAT and not _FORMAT.fullmatch(self.format)):
