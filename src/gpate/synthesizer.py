@@ -31,7 +31,7 @@ from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_o
 from gpate.methods.settings import Settings
 from gpate.privacy import Privacy
 from gpate.records import PrivateRecords, new_key, open_records
-from gpate.release import Certificate, Release, write_release
+from gpate.release import Acceptance, Certificate, Release, write_release
 from gpate.run.begin import begun, open_gate, resumed, shared_folder, source_of, unfinished
 from gpate.run.folder import RunFolder, RunFolderError, key_from
 from gpate.run.progress import SILENT, Monitor
@@ -318,6 +318,11 @@ class Synthesizer:
     def sample(self, n: int, *, where: Mapping[str, Any] | None = None, seed: int | None = None) -> Any:
         """Synthetic records: a data frame, or (uint8 images, labels). Costs no privacy, however many."""
         return self._fitted.sample(n, where=where, seed=seed)
+
+    @property
+    def acceptance_(self) -> Acceptance:
+        """How the records of the latest `sample` came to satisfy the schema's constraints; all 0 without constraints."""
+        return self._fitted.acceptance
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copies the release, and only the release, to `path/release`."""

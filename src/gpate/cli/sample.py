@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +82,7 @@ def sample(
             on_progress=lambda written: progress.advance(task, written),
         )
     seconds = time.perf_counter() - start
-    certificate = loaded.certificate
+    certificate, acceptance = loaded.certificate, loaded.acceptance
     if as_json:
         print_json(
             {
@@ -92,6 +93,7 @@ def sample(
                 "epsilon": certificate.epsilon,
                 "delta": certificate.delta,
                 "not_for_release": list(certificate.not_for_release),
+                **({"constraints": asdict(acceptance)} if acceptance.records else {}),
             }
         )
     elif not quiet:
@@ -102,6 +104,8 @@ def sample(
             soft_wrap=True,
             highlight=False,
         )
+        if acceptance.records:
+            errors.print(f"All satisfy the constraints: {acceptance}.", soft_wrap=True, highlight=False)
     if not certificate.releasable and not as_json:
         reasons = escape("; ".join(certificate.not_for_release))
         errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)

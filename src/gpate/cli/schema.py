@@ -243,6 +243,9 @@ def check(
         facts |= {
             column.name: column.type + (", may be missing" if column.missing else "") for column in schema.columns
         }
+        facts |= {column.name: f"id, placeholders like {column.placeholders(0, 1, seed=0)[0]}" for column in schema.ids}
+        facts |= {name: f"{facts[name]}, computed from other columns" for name in sorted(schema.derived)}
+        facts |= {f"constraint {i}": each.text for i, each in enumerate(schema.constraints, 1)}
         facts["target"] = schema.target or "none"
         if schema.target is not None and schema.label is None:
             facts["target"] += ", without classes: learned like any other column"

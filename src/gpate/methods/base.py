@@ -266,7 +266,8 @@ def execute(run: Run) -> Fitted:
 
 
 def report_repairs(run: Run) -> None:
-    """Reports, with noise, columns of which many values did not fit the declared domain, and records left out. Paid for once.
+    """Reports, with noise, columns of which many values did not fit the declared domain, records left out, and constraints that many
+    records violate. Paid for once.
 
     **Guarantee.** A record adds at most one to each count: one Gaussian event of sensitivity sqrt(counts), `NoisyTally`. Nothing is
     paid where nothing can be repaired: for images without labels that were decoded before.
@@ -274,7 +275,8 @@ def report_repairs(run: Run) -> None:
     repairs, fraction, gate = run.records.repairs(), run.plan.outside_fraction, run.gate
     if repairs is None or not fraction or math.isinf(gate.budget.epsilon):
         return
-    columns, name = run.schema.columns if isinstance(run.schema, TableSchema) else (), "values outside the domain"
+    schema, name = run.schema, "values outside the domain"
+    columns = schema.columns if isinstance(schema, TableSchema) else ()
     tally = repairs_tally(run.schema, fraction, gate.budget)
     sigma = run.transcript.sigma(name) or tally.sigma
     tally = replace(tally, sigma=sigma)
@@ -282,14 +284,27 @@ def report_repairs(run: Run) -> None:
     about = f"(+-{2 * sigma:,.0f}, two standard deviations)"
     for column, count in zip(columns, counts, strict=False):
         if count > 4 * sigma:
+            strays = f"{column.misfit}. They are computed from others in synthetic records. Fix: {column.fix}"
+            if isinstance(schema, TableSchema) and column.name not in schema.derived:
+                strays = column.strays
             run.monitor.on_warning(
-                f"About {count:,.0f} values of column {column.name!r} {about} {column.strays} if that matters."
+                f"About {count:,.0f} values of column {column.name!r} {about} {strays} if that matters."
             )
-    if len(counts) > len(columns) and counts[-1] > 4 * sigma:  # a run that 0.1.0 began has none of these
-        run.monitor.on_warning(
-            f"About {counts[-1]:,.0f} records {about} could not be kept and were left out. Fix: correct them, or declare in the "
-            "schema what they hold."
-        )
+    for count in counts[len(columns) : len(columns) + 1]:  # a run that 0.1.0 began has none of these
+        if count > 4 * sigma:
+            run.monitor.on_warning(
+                f"About {count:,.0f} records {about} could not be kept and were left out. Fix: correct them, or declare in the "
+                "schema what they hold."
+            )
+    constrained = schema.constrained if isinstance(schema, TableSchema) else None
+    for constraint, count in zip(
+        () if constrained is None else constrained.constraints, counts[len(columns) + 1 :], strict=True
+    ):
+        if count > 4 * sigma:
+            run.monitor.on_warning(
+                f"About {count:,.0f} records {about} violate the constraint `{constraint.text}`. They were learned from as they are; all "
+                "synthetic records satisfy it. Fix: correct the records or the constraint if that matters."
+            )
 
 
 def warn_of_delta(run: Run, records: float) -> None:
@@ -304,8 +319,10 @@ def warn_of_delta(run: Run, records: float) -> None:
 
 
 def repairs_tally(schema: AnySchema, fraction: float, budget: Budget, *, dropped: bool = True) -> NoisyTally:
-    """The noisy counts of repairs, with their fraction of the budget's mu^2; 0.1.0 did not count records that are left out."""
-    properties = (len(schema.columns) if isinstance(schema, TableSchema) else 0) + dropped
+    """The noisy counts of repairs and of violated constraints, with their fraction of the budget's mu^2; 0.1.0 did not count records that
+    are left out.
+    """
+    properties = schema.record_checks + dropped
     whole = mu_for(budget.epsilon - budget.pure, delta=budget.delta)
     most = schema.records_per_unit
     return NoisyTally(

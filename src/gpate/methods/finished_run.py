@@ -153,9 +153,12 @@ def _problems(settings: Mapping[str, Any], schema: AnySchema, spec: Spec, ledger
 
 def _repairs(run: FinishedRun) -> list[list[Step]]:
     """The count of repairs, as of this version and of 0.1.0; images have it where their source can hold one that cannot be read."""
-    table = isinstance(run.schema, TableSchema)
+    table, older = (
+        isinstance(run.schema, TableSchema),
+        isinstance(run.schema, TableSchema) and not run.schema.constraints,
+    )
     found: list[list[Step]] = [] if table else [[]]
-    for dropped in (True, False) if table else (True,):
+    for dropped in (True, False) if older else (True,):
         event = repairs_tally(run.schema, run.plan.outside_fraction, run.budget, dropped=dropped).event(run.grids)
         found.append([Step(purpose=NoisyTally.purpose, event=lambda _, event=event: event)])  # type: ignore[misc]
     return found

@@ -124,12 +124,16 @@ def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -
 
 
 def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quote: bool = True) -> None:
-    """Raises unless a source has the declared columns and no others; `quote` whether it may name those others."""
+    """Raises unless a source has the declared columns and no others; `quote` whether it may name those others.
+
+    Columns of type `id` may be there or not: nothing reads them.
+    """
     declared, there = dict.fromkeys(wanted_columns(schema)), set(map(str, names))
     if len(names) == 1 and str(names[0]) not in declared and any(sign in str(names[0]) for sign in ";\t|"):
         raise DataUnreadable(
             f"{where} seems to have other signs than commas between its columns. Fix: save it with commas."
         )
+    ids = {column.name for column in schema.ids}
     for name in declared:
         if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.
@@ -139,7 +143,7 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
             )
     if len(there) < len(names):
         raise DataUnreadable(f"Two columns of {where} have the same name. Fix: give each column its own.")
-    undeclared = [str(name) for name in names if str(name) not in declared]
+    undeclared = [str(name) for name in names if str(name) not in declared and str(name) not in ids]
     if undeclared:
         listed = f": {', '.join(map(repr, undeclared))}" if quote else ""
         raise ColumnUndeclared(
@@ -149,7 +153,7 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
 
 
 def wanted_columns(schema: TableSchema) -> list[str]:
-    """The declared columns, and those of the row ids and of the privacy unit."""
+    """The declared columns but ids, and those of the row ids and of the privacy unit."""
     unit = None if schema.unit is None else schema.unit.column
     return [*schema.names, *(name for name in (schema.row_id, unit) if name)]
 

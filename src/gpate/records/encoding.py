@@ -21,8 +21,9 @@ class EncodedRecords(NamedTuple):
     Attributes:
         features: [records, dims].
         labels: [records]; all zero without classes.
-        repairs: in how many records each column could not hold the value, and how many records were left out; int64
-            [columns + 1] of a table, [1] of images. A record adds at most one to each. None if they were not counted.
+        repairs: in how many records each column could not hold the value, how many records were left out, and how many of the others
+            violate each constraint; int64 [columns + 1 + constraints] of a table, [1] of images. A record adds at most one to
+            each. None if they were not counted.
         kept: which of the raw records these are; None if all of them.
         units: the privacy unit of each record, whole numbers in the records' order; None if each record is its own.
     """
@@ -53,6 +54,7 @@ def encode(
     """
     faults = records.faults
     broken = torch.zeros(len(records.records), dtype=torch.bool) if faults is None else torch.from_numpy(faults[:, -1])
+    violated = broken.new_zeros(len(broken), 0)
     if isinstance(schema, ImageSchema):
         features = ImageCodec(schema).encode(records.records).flatten(1)
         found = None if records.labels is None else torch.from_numpy(records.labels)
@@ -63,8 +65,10 @@ def encode(
         encoded = read(records.records, unreadable=None if faults is None else faults[:, :-1])
         features, found = encoded.features, encoded.labels
         dropped, repaired = encoded.dropped | broken, encoded.repaired & ~broken[:, None]
+        if schema.constrained is not None:
+            violated = torch.from_numpy(schema.constrained.violations(records.records)) & ~dropped[:, None]
     labels = torch.zeros(len(features), dtype=torch.int64) if found is None else found
-    repairs = torch.cat([repaired, dropped[:, None]], 1).sum(0)
+    repairs = torch.cat([repaired, dropped[:, None], violated], 1).sum(0)
     if not bool(dropped.any()):
         return EncodedRecords(features, labels, repairs, units=units)
     kept = ~dropped

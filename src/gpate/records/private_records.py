@@ -137,8 +137,9 @@ class PrivateRecords:
         return Sensitive(self._counted.classes)
 
     def repairs(self) -> Sensitive[Tensor] | None:
-        """In how many records of this shard each column could not hold the value, and how many records were left out: int64
-        [columns + 1], or [1] of images. A record adds at most one to each. None if no image can be left out.
+        """In how many records of this shard each column could not hold the value, how many records were left out, and how many violate
+        each constraint: int64 [columns + 1 + constraints], or [1] of images. A record adds at most one to each. None if no image can be
+        left out.
         """
         if isinstance(self.schema, ImageSchema) and not self._source.can_fail:
             return None
@@ -198,8 +199,8 @@ class PrivateRecords:
         """
         if self.ranks.size > 1 and not self.sites:
             self.ranks.agree("records", self._source.witness(self._key), "give every rank the same data")
-        columns = len(self.schema.columns) if isinstance(self.schema, TableSchema) else 0
-        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(columns + 1, dtype=torch.int64))
+        checks = self.schema.record_checks + 1
+        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(checks, dtype=torch.int64))
         first, second = 0, 0
         if self._in_memory:
             first, second = _hash_sums(self._counted_raw[0], self._key)

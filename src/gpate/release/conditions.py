@@ -1,7 +1,8 @@
 """Conditions on synthetic records: `where={"income": ">50K", "age": (30, 40)}`.
 
 A condition on the target's class selects the generator's class; one on any other column is met by rejection sampling. Both
-are post-processing of the release, without privacy cost.
+are post-processing of the release, without privacy cost. Conditions that no record can meet together with the schema's
+constraints are refused. Ids are placeholders, and have no conditions.
 
 | column | value |
 |---|---|
@@ -24,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue, UnknownClass
-from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Integer, Numeric, TableSchema
+from gpate.schema import Boolean, Categorical, Column, Condition, Datetime, ImageSchema, Integer, Numeric, TableSchema
+from gpate.schema.constrained import Constrained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +44,13 @@ class Conditions:
     Attributes:
         label: index of the requested class; None for any.
         filters: for each other column, its name and a test of its values.
+        asked: all of them, as the schema's constraints are written.
         text: for messages.
     """
 
     label: int | None = None
     filters: tuple[tuple[str, Callable[[pd.Series], NDArray[np.bool_]]], ...] = ()
+    asked: tuple[Condition, ...] = ()
     text: str = ""
 
     def fits(self, frame: pd.DataFrame) -> NDArray[np.bool_]:
@@ -62,19 +66,36 @@ def conditions_of(schema: TableSchema | ImageSchema, where: Mapping[str, Any] | 
 
     Raises:
         UnknownClass: there is no such class; the message lists the classes.
-        InvalidValue: there is no such column, or the value cannot occur in it.
+        InvalidValue: there is no such column, the value cannot occur in it, or no record can have it and satisfy the constraints.
     """
-    label, filters = None, []
+    label, filters, asked = None, [], list[Condition]()
     for name, value in (where or {}).items():
         if name == label_name(schema):
             label = class_number(schema.classes, value)
+            asked.append(Condition(column=name, sign="=", value=schema.classes[label]))
             continue
         column = None if isinstance(schema, ImageSchema) else next((c for c in schema.columns if c.name == name), None)
         if column is None:
             raise InvalidValue("where", name, f"a condition on {_listed(condition_names(schema)) or 'nothing'}")
-        filters.append((column.name, _filter(column, value)))
+        test, own = _filter(column, value)
+        filters.append((column.name, test))
+        asked += own
     text = ", ".join(f"{name} = {value}" for name, value in (where or {}).items())
-    return Conditions(label=label, filters=tuple(filters), text=text)
+    if asked and isinstance(schema, TableSchema) and schema.constrained is not None:
+        _refuse_impossible(schema.constrained, asked, text)
+    return Conditions(label=label, filters=tuple(filters), asked=tuple(asked), text=text)
+
+
+def _refuse_impossible(constrained: Constrained, asked: Sequence[Condition], text: str) -> None:
+    if constrained.impossible(asked):
+        names = {name for each in asked for name in each.columns}
+        near = [each.text for each in constrained.constraints if names & set(each.columns)]
+        raise InvalidValue(
+            "where",
+            text,
+            f"possible together with the constraints {_listed([f'`{each}`' for each in near])}: there are no such records",
+            "Fix: ask for other values.",
+        )
 
 
 def label_name(schema: TableSchema | ImageSchema) -> str | None:
@@ -134,19 +155,22 @@ def _among(values: Sequence[Any], value: object) -> int | None:
     return texts.index(str(value)) if str(value) in texts else None
 
 
-def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.bool_]]:
+def _filter(column: Column, value: object) -> tuple[Callable[[pd.Series], NDArray[np.bool_]], list[Condition]]:
+    """A test of a column's values, and the same as conditions of the schema's constraints."""
     what = f"where {column.name!r}"
     if value is None:
         if not column.missing:
             raise InvalidValue(what, None, "a value: this column has no missing values")
-        return lambda series: np.asarray(series.isna(), dtype=bool)
+        absent = Condition(column=column.name, sign="missing")
+        return lambda series: np.asarray(series.isna(), dtype=bool), [absent]
     if isinstance(column, Categorical | Boolean):
         choices: Sequence[Any] = column.categories if isinstance(column, Categorical) else (False, True)
         at = _among(choices, value)
         if at is None:
             raise InvalidValue(what, value, f"one of {_listed(choices)}")
         wanted = choices[at]
-        return lambda series: np.asarray((series == wanted).fillna(False), dtype=bool)
+        chosen = Condition(column=column.name, sign="=", value=wanted)
+        return lambda series: np.asarray((series == wanted).fillna(False), dtype=bool), [chosen]
     read = _time if isinstance(column, Datetime) else _number
     ends = value.split("..") if isinstance(value, str) else value if isinstance(value, tuple | list) else [value]
     try:
@@ -163,7 +187,11 @@ def _filter(column: Column, value: object) -> Callable[[pd.Series], NDArray[np.b
         raise InvalidValue(what, value, f"within the declared bounds {first}..{last}: there are no such records")
     if isinstance(column, Integer) and math.floor(upper) < lower:
         raise InvalidValue(what, value, "a whole number, or a range that holds one: there are no such records")
-    return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool)
+    between = [
+        Condition(column=column.name, sign=sign, value=end.item() if isinstance(end, np.datetime64) else end)
+        for sign, end in ((">=", lower), ("<=", upper))
+    ]
+    return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool), between
 
 
 def _number(value: object) -> Any:

@@ -7,6 +7,8 @@ sampling reads only the release: it is post-processing, without privacy cost or 
 same seed gives the same records on the same machine, for any chunk size and number of records: a sample of 10 is the start of
 a sample of 1,000,000. Memory is that of a chunk.
 
+**Constraints.** Every record of a table satisfies those of its schema (`gpate.release.constrained_rows`), and has placeholders for ids.
+
     release = Release.load("run/release")
     release.sample(10_000, seed=1)                          # a DataFrame, or (images, labels)
     release.sample(500, where={"income": ">50K", "age": (30, 40)})
@@ -30,6 +32,7 @@ from gpate.generators.points import Points
 from gpate.release import release_files as files
 from gpate.release.certificate import Certificate
 from gpate.release.conditions import Conditions, conditions_of
+from gpate.release.constrained_rows import HOW, Acceptance, satisfying
 from gpate.release.generator_file import Config, fit_problems, network_from, shortened, weights_from_bytes
 from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
@@ -59,6 +62,7 @@ class Release:
         settings: the recipe of its run.
         shares: class proportions.
         notes: warnings of its run.
+        acceptance: how the records of the latest sample came to satisfy the constraints of their schema.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Release:
         self._table = TableCodec(schema) if isinstance(schema, TableSchema) else None
         self._images = ImageCodec(schema) if isinstance(schema, ImageSchema) else None
         self.block = TABLE_BLOCK if self._table else IMAGE_BLOCK
+        self.acceptance = Acceptance()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, check: bool = True) -> Self:
@@ -133,6 +138,7 @@ class Release:
 
         Raises:
             UnknownClass: the schema has no such class.
+            InvalidValue: the conditions cannot be met.
             ConditionTooRare: too few records meet the conditions.
         """
         chunks = list(self.sample_chunks(n, where=where, seed=seed, balanced=balanced, chunk=max(n, 1)))
@@ -153,7 +159,8 @@ class Release:
         conditions = conditions_of(self.schema, where)
         if balanced and conditions.label is not None:
             raise InvalidValue("balanced", True, "false when a class is requested")
-        return self._chunks(n, size, self._blocks(conditions, Streams(seed), balanced))
+        streams, self.acceptance = Streams(seed), Acceptance()
+        return self._chunks(n, size, self._blocks(conditions, streams, balanced), streams.seed)
 
     def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
         """Records that meet the conditions, block after block, indefinitely."""
@@ -179,16 +186,28 @@ class Release:
         """One whole block: always the same computation, so that a record does not depend on `n`."""
         own = None if points is None else points.block(number)
         labels = self._labels(number, label, streams, balanced, own)
-        stream = streams.torch("sample-latent", number)
-        features = draw(self._network, self.spec, labels, stream, points=None if own is None else own[:, 1:])
-        if self._table is not None:
-            given = labels if self.schema.classes else None
-            if isinstance(self.spec, MixtureSpec) and self.spec.by_value:
-                return self._table.decode_values(features, given)
-            return self._table.decode(features, given, generator=streams.torch("sample-values", number))
+        rest = None if own is None else own[:, 1:]
+        if isinstance(self.schema, TableSchema):
+            if self.schema.constrained is None:
+                return self._rows(labels, streams, number, points=rest)
+            return satisfying(
+                self.schema.constrained,
+                labels,
+                lambda again, wanted: self._rows(wanted, streams, number, *again, points=None if again else rest),
+            )
+        features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
         assert self._images is not None
         images = self._images.decode(features.view(-1, *self._images.shape))
         return images, self._images.decode_labels(labels) if self.schema.classes else None
+
+    def _rows(self, labels: Tensor, streams: Streams, *ids: int, points: Tensor | None) -> Any:
+        """Rows of a table as the generator draws them."""
+        assert self._table is not None
+        features = draw(self._network, self.spec, labels, streams.torch("sample-latent", *ids), points=points)
+        given = labels if self.schema.classes else None
+        if isinstance(self.spec, MixtureSpec) and self.spec.by_value:
+            return self._table.decode_values(features, given)
+        return self._table.decode(features, given, generator=streams.torch("sample-values", *ids))
 
     def _labels(
         self, number: int, label: int | None, streams: Streams, balanced: bool, points: Tensor | None
@@ -204,7 +223,7 @@ class Release:
         stream = streams.torch("sample-label", number)
         return torch.multinomial(weights, self.block, replacement=True, generator=stream)
 
-    def _chunks(self, n: int, size: int, blocks: Iterator[Any]) -> Iterator[Any]:
+    def _chunks(self, n: int, size: int, blocks: Iterator[Any], seed: int) -> Iterator[Any]:
         """Split blocks into chunks, up to n records."""
         done, waiting, ready = 0, [next(blocks)], 0
         ready = _length(waiting[0])
@@ -214,10 +233,21 @@ class Release:
                 waiting.append(next(blocks))
                 ready += _length(waiting[-1])
             whole = _joined(waiting)
-            yield _numbered(_cut(whole, 0, wanted), done)
+            yield self._finished(_numbered(_cut(whole, 0, wanted), done), done, seed)
             waiting, ready, done = [_cut(whole, wanted, ready)], ready - wanted, done + wanted
             if done >= n:
                 return
+
+    def _finished(self, records: Any, start: int, seed: int) -> Any:
+        """Rows of a sample in its columns, with their ids; how they came about is added up."""
+        if not isinstance(self.schema, TableSchema):
+            return records
+        if self.schema.constrained is not None:
+            self.acceptance += Acceptance.of(records.pop(HOW))
+        if self.schema.ids:
+            made = {each.name: each.placeholders(start, start + len(records), seed=seed) for each in self.schema.ids}
+            records = records.assign(**made)[list(self.schema.order)]
+        return records
 
 
 def _length(records: Any) -> int:

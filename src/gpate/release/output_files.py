@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from gpate.atomic_files import workplace
 from gpate.errors import GpateError, InvalidValue, OutputExists, OutputFailed
-from gpate.schema import Boolean, Categorical, Column, Datetime, ImageSchema, Integer, TableSchema
+from gpate.schema import Boolean, Categorical, Column, Datetime, Id, ImageSchema, Integer, TableSchema
 
 FOLDER = "folder"
 FORMATS = {"table": (".parquet", ".csv"), "image": (".npz", ".png", FOLDER)}
@@ -179,6 +179,8 @@ def _arrow_type(column: Column, *, text: bool) -> Any:
     """Type of a column in a file, independent of the values in a chunk."""
     import pyarrow as pa
 
+    if isinstance(column, Id):
+        return pa.string()
     if isinstance(column, Boolean):
         return pa.bool_()
     if isinstance(column, Integer):
@@ -194,7 +196,7 @@ def _tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) ->
     import pyarrow as pa
 
     assert isinstance(schema, TableSchema)
-    layout = pa.schema([(column.name, _arrow_type(column, text=text)) for column in schema.columns])
+    layout = pa.schema([(column.name, _arrow_type(column, text=text)) for column in schema.sampled])
     return layout, (pa.Table.from_pandas(frame, schema=layout, preserve_index=False) for frame in chunks)
 
 

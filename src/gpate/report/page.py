@@ -201,10 +201,17 @@ def _facts(
         "recipe": words.name(release.settings.get("recipe", "not named")),
         "settings": _flat(release.settings),
         "figures": figures,
+        "constraints": _constraints(schema),
+        "acceptance": release.acceptance,
         "shares": shares[:40],
         "utility": utility,
         "version": __version__,
     }
+
+
+def _constraints(schema: TableSchema | ImageSchema) -> list[str]:
+    """The constraints of a table, as text."""
+    return [words.name(each.text, most=200) for each in schema.constraints] if isinstance(schema, TableSchema) else []
 
 
 def _real_shares(schema: TableSchema | ImageSchema, real: Any) -> dict[str, float] | None:

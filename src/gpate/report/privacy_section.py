@@ -31,7 +31,7 @@ PURPOSES = {
     "vote": "Which way the teachers voted",
     "threshold": "Whether enough teachers agreed to answer",
     "class counts": "How many records each class has",
-    "tally": "How many values did not fit their declaration, and how many records were left out",
+    "tally": "How many values did not fit their declaration, and how many records were left out or violate a constraint",
     "sum": "Sums of features over the records of each class",
     "one-way tables": "Tables of each column by class",
     "two-way tables": "Tables of pairs of columns by class",

@@ -9,20 +9,30 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 """
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.constraints import Combinations, Constraint, Sum, Unique
 from gpate.schema.declaration import Cost, ImageSchema, Schema, TableSchema
+from gpate.schema.identifiers import Id
 from gpate.schema.privacy_unit import PrivacyUnit
+from gpate.schema.rules import Condition, Rule
 
 __all__ = [
     "Boolean",
     "Bounded",
     "Categorical",
     "Column",
+    "Combinations",
+    "Condition",
+    "Constraint",
     "Cost",
     "Datetime",
+    "Id",
     "ImageSchema",
     "Integer",
     "Numeric",
     "PrivacyUnit",
+    "Rule",
     "Schema",
+    "Sum",
     "TableSchema",
+    "Unique",
 ]

@@ -9,7 +9,8 @@ A table's record becomes one row of float32 numbers between 0 and 1, column by c
 | categorical | one slot per category, and one more for a missing value if allowed: exactly one of them is 1 |
 | any other with `missing: true` | after its own slot one more, 1 where the value is missing (the slot itself is then 0) |
 
-A categorical or boolean target is not included: it is the record's label. `decode` accepts the soft values of a
+A categorical or boolean target is not included: it is the record's label. Nor are columns that a constraint computes from others:
+`decode` computes them. Ids have no place here. `decode` accepts the soft values of a
 generator. The dtypes it returns depend on the schema alone, so tables may be decoded in chunks.
 
 For methods that count instead of training networks, `encode_values` gives one float64 number for each column, in its own units.
@@ -106,7 +107,7 @@ class TableCodec:
         """Encode records as tensors, each by itself; what a column cannot hold is repaired by its rule.
 
         Args:
-            frame: all columns of the schema, in any order, and no others except the row id.
+            frame: all columns of the schema, in any order, and no others except the row id and ids.
             unreadable: [records, columns], where a reader found something that is no value of the declared type.
 
         Raises:
@@ -154,9 +155,12 @@ class TableCodec:
         labels: Tensor | None = None
         repaired = torch.zeros(len(frame), len(self.schema.columns), dtype=torch.bool)
         dropped = torch.zeros(len(frame), dtype=torch.bool)
+        derived = self.schema.derived
         for i, column in enumerate(self.schema.columns):
             found = read(column, frame[column.name], None if unreadable is None else unreadable[:, i])
             repaired[:, i] = torch.from_numpy(found.repaired)
+            if column.name in derived:
+                continue
             dropped |= torch.from_numpy(found.dropped)
             if column is self.schema.label:
                 labels = torch.from_numpy(found.numbers).long()
@@ -167,7 +171,7 @@ class TableCodec:
     def decode(
         self, features: Tensor, labels: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> pd.DataFrame:
-        """Decode tensors to a data frame with the schema's columns, in order.
+        """Decode tensors to a data frame with the schema's columns, in order, those that are computed from others included.
 
         Args:
             features: [records, width]; slots may be soft, numbers outside [0, 1] are clipped.
@@ -175,8 +179,6 @@ class TableCodec:
             generator: samples categories, flags and missing values with the probabilities in their slots. Without one
                 the most likely value is taken: the largest slot of a category, 1 from 0.5 on.
         """
-        import pandas as pd
-
         if features.ndim != 2 or features.shape[1] != self.width:
             raise InvalidValue("shape of features", tuple(features.shape), f"[records, {self.width}]")
         if not torch.isfinite(features).all():
@@ -186,6 +188,8 @@ class TableCodec:
         nothing = np.zeros(len(soft), dtype=bool)
         table: dict[str, Any] = {}
         for column in self.schema.columns:
+            if column.name in self.schema.derived:
+                continue
             missing = nothing
             numbers: NDArray[Any]
             if column is self.schema.label:
@@ -202,18 +206,18 @@ class TableCodec:
             table[column.name] = values_of(column, in_own_units(column, numbers), missing)
         if self.schema.label is None and labels is not None:
             raise InvalidValue("labels", "given", "left out: the schema's target has no classes")
-        return pd.DataFrame(table, copy=False)
+        return self._frame(table)
 
     def decode_values(self, features: Tensor, labels: Tensor | None = None) -> pd.DataFrame:
         """The inverse of `encode_values`: numbers beyond the bounds are clipped, others rounded as their column declares."""
-        import pandas as pd
-
         values = features.detach().cpu().numpy()
         if values.ndim != 2 or values.shape[1] != len(self.schema.features):
             raise InvalidValue("shape of features", tuple(values.shape), f"[records, {len(self.schema.features)}]")
         own = dict(zip((column.name for column in self.schema.features), values.T, strict=True))
         table: dict[str, Any] = {}
         for column in self.schema.columns:
+            if column.name in self.schema.derived:
+                continue
             if column is self.schema.label:
                 numbers = self._checked_labels(labels, len(values)).numpy()
                 missing = np.zeros(len(values), dtype=bool)
@@ -222,7 +226,15 @@ class TableCodec:
                 if bool(missing.any()) and not column.missing:
                     raise InvalidValue(f"features of column {column.name!r}", "NaN", "numbers", "Check the generator.")
             table[column.name] = values_of(column, numbers, missing)
-        return pd.DataFrame(table, copy=False)
+        return self._frame(table)
+
+    def _frame(self, table: dict[str, Any]) -> pd.DataFrame:
+        """The columns in the schema's order, with those that are computed from others."""
+        import pandas as pd
+
+        if self.schema.constrained is not None:
+            table = self.schema.constrained.with_sums(table)
+        return pd.DataFrame({name: table[name] for name in self.schema.names}, copy=False)
 
     def _check_names(self, frame: pd.DataFrame) -> None:
         import pandas as pd
@@ -232,7 +244,8 @@ class TableCodec:
         names = [str(name) for name in frame.columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         absent = [name for name in self.schema.names if name not in frame.columns]
-        extra = [name for name in names if name not in self.schema.names and name != self.schema.row_id]
+        known = {*self.schema.names, *(column.name for column in self.schema.ids), self.schema.row_id}
+        extra = [name for name in names if name not in known]
         problems = [
             f"{what}: {', '.join(found)}"
             for what, found in (

@@ -38,6 +38,7 @@ UNITS = {"second": 1, "day": 86_400}
 
 _EPOCH = datetime(1970, 1, 1)
 _MAX_EXACT = 2**53
+_FREE_TEXT = frozenset({"text", "string", "str", "free text", "freetext", "name", "address"})
 _REPAIRS = {
     "other": "became its `other`",
     "missing": "became missing",
@@ -357,6 +358,13 @@ def column_from_dict(name: str, fields: object) -> Column:
     if not isinstance(fields, Mapping) or "type" not in fields:
         raise InvalidValue(f"column {shown(name)}", fields, "a mapping with a type", "Such as {type: boolean}.")
     kind = fields["type"]
+    if isinstance(kind, str) and kind.lower() in _FREE_TEXT:
+        raise InvalidValue(
+            f"type of column {shown(name)}",
+            kind,
+            f"one of {', '.join(COLUMN_TYPES)}: free text is not modelled, because it identifies people",
+            "Fix: declare it as {type: id} for placeholders, drop the column, or code it as categories.",
+        )
     if not isinstance(kind, str) or kind not in COLUMN_TYPES:
         raise InvalidValue(f"type of column {shown(name)}", kind, f"one of {', '.join(COLUMN_TYPES)}")
     return _build(COLUMN_TYPES[kind], name, {key: value for key, value in fields.items() if key != "type"})

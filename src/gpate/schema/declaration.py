@@ -18,7 +18,13 @@ columns:
   grade:     {type: categorical, categories: [1, 2, 3]}
   married:   {type: boolean}
   joined:    {type: datetime, bounds: [2001-01-01, 2024-12-31], unit: day}
+  visit:     {type: id, format: "V-{number:06d}"}
   income:    {type: categorical, categories: ["<=50K", ">50K"]}
+constraints:                                  # optional: rules that every synthetic record satisfies
+  - if married = true then age >= 18
+  - fare < gain
+  - combinations: {columns: [job, grade], rows: [[Clerk, 1], [Clerk, 2], [Cook, 3], [Other, 3]]}
+  - unique: [visit]
 ```
 
 - `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
@@ -27,6 +33,7 @@ columns:
   types), and `other`, the category for every value not listed; without it such a value is invalid.
 - `boolean`: true/false, or 1/0, in the data.
 - `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
+- `id`: neither learned nor read; synthetic records have placeholders (`gpate.schema.identifiers`). `format` is optional.
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
 - `invalid`: what becomes of a value that the column cannot hold: `clamp`, `other`, `missing` or `drop` (the record is left out);
   by default the first of these that is possible (`gpate.schema.columns.Column`). Values are never an error.
@@ -34,7 +41,11 @@ columns:
 `unit` names the column that says whose record it is: the guarantee is then about all records of a person, of whom at most
 `max_records` count, chosen by a keyed hash. Like `row_id` it is neither learned nor synthesised.
 
-The synthetic table has the same order of columns; `row_id` and the unit's column are not among them. Images:
+`constraints` are texts or mappings (`gpate.schema.constraints` and `constraint_text` describe them): inequalities, implications, sums,
+combinations, also from a file beside the schema (`combinations: {columns: [city, state], file: pairs.csv}`), and unique keys.
+
+The synthetic table has the same order of columns; `row_id` and the unit's column are not among them, unless they are declared there as
+`type: id`, so that samples have placeholders. Images:
 
 ```yaml
 kind: image
@@ -53,7 +64,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,6 +85,10 @@ from gpate.schema.columns import (
     is_text,
     repeated,
 )
+from gpate.schema.constrained import Constrained
+from gpate.schema.constraint_text import MOST_CONSTRAINTS, constraint_from, with_files
+from gpate.schema.constraints import Constraint, Sum, Unique
+from gpate.schema.identifiers import Id
 from gpate.schema.privacy_unit import PrivacyUnit
 from gpate.schema.yaml_text import MAX_TEXT, check_values, from_yaml
 
@@ -123,6 +138,11 @@ class Schema(ABC):
         return (epsilon, delta) if self.cost is None else (epsilon + self.cost.epsilon, delta + self.cost.delta)
 
     @property
+    def record_checks(self) -> int:
+        """How many things each real record is checked for, beside whether it can be kept: its columns and constraints."""
+        return 0
+
+    @property
     @abstractmethod
     def classes(self) -> tuple[Category | bool, ...]:
         """The values of a record's label, in order; empty if it has none."""
@@ -155,19 +175,29 @@ class Schema(ABC):
             raise SchemaError(f"The schema {path} cannot be read: {problem.strerror}.") from problem
         except UnicodeDecodeError as problem:
             raise SchemaError(f"The schema {path} is not valid YAML: {problem}") from problem
-        return Schema.from_text(text, source=str(path))
+        return Schema.from_text(text, source=str(path), folder=path.parent)
 
     @staticmethod
-    def from_text(text: str, *, source: str = "schema") -> TableSchema | ImageSchema:
-        """Parse YAML; `source` names it in errors."""
+    def from_text(text: str, *, source: str = "schema", folder: Path | None = None) -> TableSchema | ImageSchema:
+        """Parse YAML.
+
+        Args:
+            text: the YAML.
+            source: names it in errors.
+            folder: where the files that it names are, such as combinations; without one it may name none. What they hold becomes part of
+                the schema.
+        """
         if len(text) > MAX_TEXT:
             raise SchemaError(f"The schema {source} has more than {MAX_TEXT:,} characters. Fix: shorten it.")
         check_values(text, source)
         loaded = attempt(lambda: [from_yaml(text, source)])
         if loaded is None:  # unclosed brackets, or a tag such as !!int before another type
             raise SchemaError(f"The schema {source} is not valid YAML. Fix: write plain mappings, lists and values.")
+        data = loaded[0]
         try:
-            return Schema.from_dict(loaded[0])
+            if folder is not None and isinstance(data, Mapping) and "constraints" in data:
+                data = {**data, "constraints": with_files(data["constraints"], folder)}
+            return Schema.from_dict(data)
         except GpateError as problem:
             raise SchemaError(f"{source}: {problem}") from problem
 
@@ -210,6 +240,10 @@ class TableSchema(Schema):
         unit: what the guarantee protects, if not a single record. Its column is not in `columns` and never learned.
         description: one line for people.
         cost: of its bounds and categories, if they were released with noise.
+        constraints: rules that every synthetic record satisfies; also given as texts or mappings.
+        ids: columns of which samples have placeholders. They may be given among `columns`, and are not in it: nothing that goes
+            through the columns can read one.
+        order: names of all columns of a sample, ids included; empty without ids.
     """
 
     kind: ClassVar[str] = "table"
@@ -219,11 +253,14 @@ class TableSchema(Schema):
     unit: PrivacyUnit | None = None
     description: str = ""
     cost: Cost | None = None
+    constraints: tuple[Constraint, ...] = ()
+    ids: tuple[Id, ...] = ()
+    order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
+        self._set_ids_apart()
         names = self.names
-        twice = repeated(names)
+        twice = repeated([*names, *(column.name for column in self.ids)])
         if not names:
             raise InvalidValue("columns", [], "at least one")
         if twice:
@@ -250,6 +287,54 @@ class TableSchema(Schema):
             raise InvalidValue(
                 f"missing of the target {self.target!r}", True, "false", "Make 'missing' one of its categories."
             )
+        self._check_constraints()
+
+    def _set_ids_apart(self) -> None:
+        """Takes ids out of the columns, and keeps the order of all of them."""
+        given = tuple(self.columns)
+        ids = (*self.ids, *(column for column in given if isinstance(column, Id)))
+        names = [column.name for column in given]
+        known = {column.name for column in ids}.union(names)
+        order = [name for name in self.order if name in known]
+        missing = [name for name in (*names, *(column.name for column in ids)) if name not in order]
+        object.__setattr__(self, "columns", tuple(column for column in given if not isinstance(column, Id)))
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "order", tuple(dict.fromkeys([*order, *missing])) if ids else ())
+
+    def _check_constraints(self) -> None:
+        if isinstance(self.constraints, str) or len(self.constraints) > MOST_CONSTRAINTS:
+            raise InvalidValue("constraints", len(self.constraints), f"a list of at most {MOST_CONSTRAINTS}")
+        columns = {column.name: column for column in self.columns}
+        ids = [column.name for column in self.ids]
+        found = tuple(constraint_from(each, columns, ids) for each in self.constraints)
+        if twice := repeated(found):
+            raise SchemaError(f"Constraint `{twice[0].text}` is given twice. Fix: give it once.")
+        object.__setattr__(self, "constraints", found)
+        if self.constrained is not None:
+            self.constrained.check()
+
+    @cached_property
+    def constrained(self) -> Constrained | None:
+        """The constraints on the columns, ready to be checked and satisfied; None without any."""
+        about = [each for each in self.constraints if not isinstance(each, Unique)]
+        label = None if self.label is None else self.label.name
+        return Constrained(self.columns, about, label=label) if about else None
+
+    @property
+    def record_checks(self) -> int:
+        """One for each column, and one for each constraint on them."""
+        return len(self.columns) + (0 if self.constrained is None else len(self.constrained.constraints))
+
+    @property
+    def derived(self) -> frozenset[str]:
+        """Names of the columns that are computed from others: the left sides of sums."""
+        return frozenset(each.total for each in self.constraints if isinstance(each, Sum))
+
+    @property
+    def sampled(self) -> tuple[Column, ...]:
+        """The columns of a synthetic table in order, with ids."""
+        known: dict[str, Column] = {column.name: column for column in (*self.columns, *self.ids)}
+        return tuple(known[name] for name in self.order) if self.order else self.columns
 
     @property
     def names(self) -> list[str]:
@@ -271,8 +356,9 @@ class TableSchema(Schema):
 
     @property
     def features(self) -> tuple[Column, ...]:
-        """The columns that become features: all but a target with classes."""
-        return tuple(column for column in self.columns if column is not self.label)
+        """The columns that become features: all but a target with classes and columns that are computed from others."""
+        derived = self.derived
+        return tuple(column for column in self.columns if column is not self.label and column.name not in derived)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as in the YAML file."""
@@ -282,12 +368,13 @@ class TableSchema(Schema):
             **{key: value for key, value in named.items() if value},
             **({} if self.unit is None else {"unit": self.unit.to_dict()}),
             **({} if self.cost is None else {"cost": asdict(self.cost)}),
-            "columns": {column.name: column.to_dict() for column in self.columns},
+            "columns": {column.name: column.to_dict() for column in self.sampled},
+            **({"constraints": [each.to_plain() for each in self.constraints]} if self.constraints else {}),
         }
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> TableSchema:
-        _only(fields, ("description", "target", "row_id", "unit", "cost", "columns"), cls.kind)
+        _only(fields, ("description", "target", "row_id", "unit", "cost", "columns", "constraints"), cls.kind)
         columns = fields.get("columns")
         if not isinstance(columns, Mapping) or not columns:
             raise SchemaError("A table's schema needs columns: a mapping from each name to its type.")
@@ -302,7 +389,11 @@ class TableSchema(Schema):
             raise InvalidValue(
                 "cost", cost, "{epsilon: ..., delta: ...}, as `gpate schema init --schema-epsilon` writes it"
             )
+        constraints = fields.get("constraints") or ()
+        if not isinstance(constraints, Sequence) or isinstance(constraints, str):
+            raise InvalidValue("constraints", constraints, "a list", "Such as [low <= high].")
         made = {
+            "constraints": tuple(constraints),
             "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items()),
             "cost": None if cost is None else Cost(**cost),
             "unit": _unit_of(fields),

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from gpate.boundary import ALONE, Ranks
 from gpate.errors import DataUnreadable
-from gpate.records.conform import check_columns, is_number, table_records
+from gpate.records.conform import check_columns, is_number, table_records, wanted_columns
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import FileSource
 from gpate.safe_parsing import Limits, attempt
@@ -79,6 +79,7 @@ class CsvFile(FileSource):
 
     def _records(self, rows: Sequence[Fields]) -> RawRecords:
         frame, broken = text_frame(rows, self._names)
+        frame = frame[list(dict.fromkeys(wanted_columns(self.schema)))]
         for name in frame.columns:
             if name not in self._as_they_are:
                 codes, values = pd.factorize(frame[name])  # a text that occurs again is kept once
