@@ -140,7 +140,7 @@ def score_adult(
 ) -> dict[str, float]:
     stream = torch.Generator().manual_seed(seed)
     labels = torch.multinomial(torch.from_numpy(shares), rows, replacement=True, generator=stream)
-    made = codec.decode(student.draw(labels, stream), labels)
+    made = codec.decode_values(student.draw(labels, stream), labels)
     categories = {c.name: list(c.categories) for c in codec.schema.features if c.type == "categorical"}
     numbers = [c.name for c in codec.schema.features if c.type != "categorical"]
 
@@ -175,7 +175,7 @@ def score_credit(
     student: Mixture, shares: np.ndarray, codec: TableCodec, rows: int, test: pd.DataFrame, seed: int
 ) -> dict[str, float]:
     labels = torch.cat([torch.zeros(40_000, dtype=torch.int64), torch.ones(400, dtype=torch.int64)])
-    made = student.draw(labels, torch.Generator().manual_seed(seed)).numpy()
+    made = drawn(student, labels, codec, torch.Generator().manual_seed(seed))
     truth = codec.encode(test)
     scaler = StandardScaler().fit(made)
     models: dict[str, Any] = {
@@ -194,13 +194,18 @@ def score_credit(
     return {"AUROC": mean(roc), "AUPRC": mean(pr), **as_released(student, shares, codec, rows, truth, seed), **each}
 
 
+def drawn(student: Mixture, labels: torch.Tensor, codec: TableCodec, stream: torch.Generator) -> np.ndarray:
+    """Synthetic records as rows for a classifier."""
+    return codec.encode(codec.decode_values(student.draw(labels, stream), labels)).features.numpy()
+
+
 def as_released(
     student: Mixture, shares: np.ndarray, codec: TableCodec, rows: int, truth: Encoded, seed: int
 ) -> dict[str, float]:
     stream = torch.Generator().manual_seed(seed)
     labels = torch.multinomial(torch.from_numpy(shares), rows, replacement=True, generator=stream)
     numbers = tuple(range(codec.width))
-    made = Rows(features=student.draw(labels, stream).numpy(), labels=labels.numpy(), numbers=numbers)
+    made = Rows(features=drawn(student, labels, codec, stream), labels=labels.numpy(), numbers=numbers)
     test = Rows(features=truth.features.numpy(), labels=truth.labels.numpy(), numbers=numbers)
     setting = Setting(classes=2, benchmark="credit", seed=seed)
     found = [score(one, made, test, setting) for one in PAPER_CLASSIFIERS]

@@ -360,6 +360,7 @@ def test_on_which_side_a_record_lies_does_not_depend_on_its_company(
         columns=(0, 1, 2),
         places=(0, 1, 2),
         scales=("linear", "arcsinh", "linear"),
+        middle=((0.2, 0.1), (0.0, 1.0), (0.6, 0.5)),
         centre=np.array([0.3, 0.5, 0.7]),
         spread=np.array([0.1, 0.2, 0.3]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,10 +39,17 @@ def test_a_release_of_0_1_0_verifies_loads_and_samples(run: Path) -> None:
 
 
 @pytest.mark.parametrize("run", RELEASES, ids=lambda path: path.name)
+def within(old: Any, new: Any) -> bool:
+    """Whether all settings of an older version have their values still; newer ones may stand beside them."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(name in new and within(value, new[name]) for name, value in old.items())
+    return bool(old == new)
+
+
 def test_its_settings_are_understood_well_enough_to_fit_again(run: Path) -> None:
     release = Release.load(run / "release")
     settings = settings_of(release.settings)
-    assert json.loads(json.dumps(settings.to_json())) == dict(release.settings)
+    assert within(dict(release.settings), json.loads(json.dumps(settings.to_json())))
     again = refitter(release.settings, release.schema, epsilon=2.0, delta=1e-5, n=10)
     made = again(images(60) if "image" in run.name else table(60), 1)
     assert len(made[0] if isinstance(made, tuple) else made) == 10

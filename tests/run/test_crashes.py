@@ -249,5 +249,5 @@ def test_the_command_is_killed_and_resumed(calls: Any, tmp_path: Path, monkeypat
         contents = read_ledger(out / LEDGER)
         assert contents.spend == pytest.approx(2.0, rel=1e-6)
         purposes = [entry.purpose for entry in contents.entries]
-        assert len(purposes) == len(set(purposes)) == 6, "each table once"
+        assert len(purposes) == len(set(purposes)) >= 6, "each table once"
     assert killed == len(calls) or killed > 40

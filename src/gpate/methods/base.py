@@ -191,7 +191,7 @@ class Method(ABC):
     def check_ranks(self, ranks: Ranks) -> None:
         """Raises unless so many ranks can divide its records."""
         if ranks.size > 1 and not self.sharded:
-            sharded = ", ".join(method.name for method in methods() if method.sharded)
+            sharded = ", ".join(sorted(method.name for method in methods() if method.sharded))
             raise InvalidValue("ranks", ranks.size, f"1 for {self.name}; several can share {sharded}")
 
     @abstractmethod

@@ -33,25 +33,29 @@ _AT_ONCE = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Where numbers of the common classes lie, on their declared scales.
+    """Where numbers of the common classes lie, each on a scale that is nearly linear up to three usual distances from the median
+    and logarithmic beyond (arcsinh), or on the declared one if that is not linear.
 
     Attributes:
         columns: the numbers, as places in `TableCells.columns`.
         places: of each in a record.
         scales: of each, as declared.
-        centre: mean of each.
-        spread: standard deviation of each.
+        middle: of each, as released: its median and three usual distances from it, in its own units.
+        centre: mean of each, on its scale.
+        spread: standard deviation of each, on its scale.
     """
 
     columns: tuple[int, ...]
     places: tuple[int, ...]
     scales: tuple[str, ...]
+    middle: tuple[tuple[float, float], ...]
     centre: Floats
     spread: Floats
 
     def of(self, number: int, values: Floats) -> Floats:
         """Values of one of the numbers, in its own units -> standardised ones."""
-        return np.asarray((SCALES[self.scales[number]][0](values) - self.centre[number]) / self.spread[number])
+        scaled = on_scale(self.scales[number], self.middle[number], values)
+        return np.asarray((scaled - self.centre[number]) / self.spread[number])
 
     def standardised(self, values: Tensor) -> Tensor:
         """Records -> u, float64 [records, numbers]; 0 where the value is missing."""
@@ -69,6 +73,14 @@ class Scale:
             for j, weight in enumerate(direction.tolist()):
                 part += u[:, j] * weight
         return found
+
+
+def on_scale(scale: str, middle: tuple[float, float], values: Floats) -> Floats:
+    """Values on the declared scale, or instead of a linear one on that of `Scale`."""
+    if scale != "linear":
+        return SCALES[scale][0](values)
+    median, wide = middle
+    return np.asarray(np.arcsinh((values - median) / wide))
 
 
 class TableView:
@@ -171,28 +183,44 @@ class TableView:
         return mass if mass.sum() > 0 else projected(total, float(self.sizes[self.common].sum()))
 
     def _scale(self) -> Scale:
-        columns, places, scales, centre, spread = [], [], [], [], []
+        columns, places, scales, middles, centre, spread = [], [], [], [], [], []
         for j, (column, mass) in enumerate(zip(self.cells.columns, self.pooled, strict=True)):
             declared = self._declared[j]
             if column.kind != "number" or not isinstance(declared, Bounded):
                 continue
-            low, high = (SCALES[declared.scale][0](ends) for ends in self.ends[j])
-            middle, width = (low + high) / 2, high - low
-            share = mass[: len(middle)] + 1e-12
+            share = mass[: len(self.ends[j][0])] + 1e-12
             share = share / share.sum()
-            mean = float(share @ middle)
+            middle = self._middle(j, share)
+            low, high = (on_scale(declared.scale, middle, ends) for ends in self.ends[j])
+            mean = float(share @ (low + high)) / 2
             columns.append(j)
             places.append(column.place)
             scales.append(declared.scale)
+            middles.append(middle)
             centre.append(mean)
-            spread.append(max(float(np.sqrt(share @ ((middle - mean) ** 2 + width**2 / 12))), 1e-12))
+            variance = float(share @ (((low + high) / 2 - mean) ** 2 + (high - low) ** 2 / 12))
+            spread.append(max(math.sqrt(variance), 1e-12))
         return Scale(
             columns=tuple(columns),
             places=tuple(places),
             scales=tuple(scales),
+            middle=tuple(middles),
             centre=np.array(centre),
             spread=np.array(spread),
         )
+
+    def _middle(self, column: int, share: Floats) -> tuple[float, float]:
+        """Median of a number, and three standard deviations of a normal with the same quartiles; where these are equal, of the number
+        itself.
+        """
+        low, high = self.ends[column]
+        below = np.concatenate([[0.0], np.cumsum(share)])
+        first, median, third = np.interp([0.25, 0.5, 0.75], below, np.append(low, high[-1]))
+        wide = float(third - first) / 1.35
+        if wide <= 0:
+            mean = float(share @ (low + high)) / 2
+            wide = math.sqrt(float(share @ (((low + high) / 2 - mean) ** 2 + (high - low) ** 2 / 12)))
+        return float(median), max(3 * wide, 1e-12)
 
     def tilt(self, column: int) -> Floats:
         """Of each cell of a number, how the density changes inside (`gpate.generators.mixture`): as from one neighbour to the other,
