@@ -93,8 +93,9 @@ class Constrained:
 
     def violations(self, table: Mapping[str, Any]) -> Bools:
         """Which records violate which constraints, [records, constraints]; `table` has the values of each column."""
-        values = self._own(table)
-        return np.stack([each.violated(values, self.columns) for each in self.constraints], 1)
+        with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+            values = self._own(table)
+            return np.stack([each.violated(values, self.columns) for each in self.constraints], 1)
 
     def unsatisfied(self, table: Mapping[str, Any]) -> Bools:
         """Which synthetic records violate a constraint, or have a sum outside its bounds, or missing where no term is."""

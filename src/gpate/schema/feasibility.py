@@ -210,7 +210,7 @@ class Problem:
         if rows is None:
             rows = self._rows[id(constraint)] = constraint.numbers(self.columns)
         kept = np.ones(len(rows), dtype=bool)
-        for i, name in enumerate(constraint.of):
+        for i, name in enumerate(constraint.columns):
             own = domains[name]
             if own.absent:
                 continue
@@ -218,7 +218,7 @@ class Problem:
             kept &= inside if own.listed is None else inside & np.isin(rows[:, i], own.listed)
         if not kept.any():
             raise Contradiction
-        for i, name in enumerate(constraint.of):
+        for i, name in enumerate(constraint.columns):
             if domains[name].present:
                 domains[name] = domains[name].among(np.unique(rows[kept, i]).tolist())
 
