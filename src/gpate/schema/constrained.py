@@ -76,7 +76,8 @@ class Constrained:
         for rule in (each for each in self.constraints if isinstance(each, Rule) and each.when):
             applied = Rule(then=(*rule.when, *_values_of(rule.when), *rule.then))
             (own,) = (part.problem for part in self._parts if rule in part.problem.constraints)
-            if Problem(columns=own.columns, constraints=[*own.constraints, applied]).solve().record is None:
+            found = Problem(columns=own.columns, constraints=[*own.constraints, applied]).solve()
+            if found.record is None and found.proved:
                 raise SchemaError(
                     f"Constraint `{rule.text}` can never apply: no record that satisfies the other constraints and the bounds meets both "
                     "its condition and what follows. Fix: correct it, or forbid the condition itself."
