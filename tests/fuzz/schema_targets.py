@@ -38,6 +38,25 @@ _OTHERS = Schema.from_dict(
         },
     }
 )
+_RULED = Schema.from_dict(
+    {
+        "kind": "table",
+        "columns": {
+            "visit": {"type": "id", "format": "V-{number:04d}"},
+            "low": {"type": "integer", "bounds": [0, 9]},
+            "high": {"type": "integer", "bounds": [0, 9], "missing": True},
+            "sum": {"type": "integer", "bounds": [0, 18], "missing": True},
+            "job": {"type": "categorical", "categories": ["Clerk", "Cook"]},
+        },
+        "constraints": [
+            "low <= high",
+            "sum = low + high",
+            "if job = Cook and low in [1, 2] then high not missing",
+            {"combinations": {"columns": ["job", "low"], "rows": [["Clerk", 1], ["Cook", 2]]}},
+            {"unique": ["visit"]},
+        ],
+    }
+)
 _WORDS = (
     *(
         b"!!python/object/apply:os.system ['true']",
@@ -91,6 +110,11 @@ _NAMES = (
     "row_id",
     "columns",
     "age",
+    "constraints",
+    "combinations",
+    "rows",
+    "unique",
+    "format",
 )
 
 
@@ -106,7 +130,7 @@ def _laughs(rng: Random) -> bytes:
 
 
 def _schema(folder: Path) -> Make:
-    schemas = (_FEW, _OTHERS, _IMAGES)  # small ones: YAML is read at 100 kB a second
+    schemas = (_FEW, _OTHERS, _IMAGES, _RULED)  # small ones: YAML is read at 100 kB a second
     trees = [schema.to_dict() for schema in schemas]
     seeds = [schema.to_text().encode() for schema in schemas]
 

@@ -121,12 +121,12 @@ def test_one_unit_moves_the_counts_by_no_more_than_is_paid_for(unit: PrivacyUnit
     frame = table(30).drop(columns="visit")
     worst = [None] * frame.shape[1], [40, 3, 100, "none", 5.0, "no"], [40, 300, "x", "none", 500.0, "no"]
     person = np.arange(30)
+    settings = recipes.resolve("default", schema=facts, dataset=None, epsilon=2.0)
+    plan = method_named(settings.method).plan(settings, facts, 2.0)
     for row in worst:
         rows = pd.DataFrame([row] * (1 if unit is None else 3), columns=frame.columns)
         more = pd.concat([frame.astype(object), rows.astype(object)], ignore_index=True)
         ids = np.concatenate([person, np.full(len(rows), 99)])
-        settings = recipes.resolve("default", schema=facts, dataset=None, epsilon=2.0)
-        plan = method_named(settings.method).plan(settings, facts, 2.0)
         sides = {True: more.assign(person=ids), False: frame.astype(object).assign(person=person)}
         if unit is None:
             sides = {key: side.drop(columns="person") for key, side in sides.items()}

@@ -219,6 +219,14 @@ def test_any_rows_become_satisfying_rows_of_the_same_class(seed: int, bias: floa
     assert_satisfied(rows.assign(visit=range(64)))
 
 
+def test_no_records_have_the_same_columns_and_types(release: Release) -> None:
+    none, some = release.sample(0, seed=1), release.sample(3, seed=1)
+    assert len(none) == 0
+    assert none.dtypes.to_dict() == some.dtypes.to_dict()
+    assert release.sample(0).empty
+    assert release.acceptance == Acceptance()
+
+
 def test_a_release_without_constraints_is_sampled_as_before(tmp_path: Path) -> None:
     make_release(tmp_path / "r")
     release = Release.load(tmp_path / "r")

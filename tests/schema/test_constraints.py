@@ -81,8 +81,8 @@ def test_python_classes_are_the_same_as_texts() -> None:
     schema = table(*texts)
     assert schema.constraints == made
     assert TableSchema(columns=schema.columns, ids=schema.ids, order=schema.order, constraints=made) == schema
-    pairs = Combinations(of=("city", "zip"), rows=(("Mainz", 55116),))
-    assert table(pairs, Unique(of=("visit",))).constraints == (pairs, Unique(of=("visit",)))
+    pairs = Combinations(columns=("city", "zip"), rows=(("Mainz", 55116),))
+    assert table(pairs, Unique(columns=("visit",))).constraints == (pairs, Unique(columns=("visit",)))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,10 @@ def test_python_classes_are_the_same_as_texts() -> None:
         ({"combinations": {"columns": ["city", "zip"], "rows": [["Mainz", 55116], ["Mainz", 55116]]}}, "twice"),
         ({"combinations": {"columns": ["city", "zip"], "file": "pairs.csv"}}, "Schema.load"),
         ({"combinations": 3}, "is not understood"),
+        ({"combinations": {"columns": [["city"], "zip"], "rows": [["Mainz", 55116]]}}, "at least two, each named once"),
+        ({"combinations": {"columns": ["city", "zip"], "rows": [[{"a": 1}, 55116]]}}, "is no value of column 'city'"),
+        ({"unique": [["visit"]]}, "is not declared"),
+        ({"unique": {"visit": 1}}, "is not understood"),
         ({"a": 1, "b": 2}, "is not understood"),
         ({}, "is not understood"),
         (3, "A constraint is a text"),
@@ -205,7 +209,7 @@ def test_combinations_are_read_from_a_file_beside_the_schema_and_kept(tmp_path: 
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(plain))
     schema = Schema.load(tmp_path / "s.yaml")
     assert isinstance(schema, TableSchema)
-    assert schema.constraints == (Combinations(of=("city", "zip"), rows=(("Mainz", 55116), ("Trier", 54290))),)
+    assert schema.constraints == (Combinations(columns=("city", "zip"), rows=(("Mainz", 55116), ("Trier", 54290))),)
     with pytest.raises(SchemaError, match=r"Schema\.load"):
         Schema.from_text((tmp_path / "s.yaml").read_text())  # as a release is read: its schema names no file
     for content, words in (
@@ -304,6 +308,26 @@ def test_any_name_can_be_written(name: str, other: str) -> None:
     rule = Rule(then=(Condition(column=name, sign="<", other=other),))
     assert parse(rule.text, columns) == rule
     assert word(name) in rule.text
+
+
+@pytest.mark.parametrize(
+    ("bounds", "decimals"), [([0.1, 0.4], 0), ([0, 1e15], 3), ([-1e300, 1e300], 2), ([0.05, 9.95], 1), ([-2, 3], None)]
+)
+def test_numbers_of_any_precision_can_be_repaired(bounds: list[float], decimals: int | None) -> None:
+    column = {"type": "numeric", "bounds": bounds, "decimals": decimals, "missing": True}
+    plain = {
+        "kind": "table",
+        "columns": {"x": column, "y": column},
+        "constraints": ["x < y", "x not missing", "y not missing"],
+    }
+    schema = Schema.from_dict(plain)
+    assert isinstance(schema, TableSchema)
+    assert schema.constrained is not None
+    ends, middle = np.array(bounds), bounds[0] / 2 + bounds[1] / 2
+    frame = pd.DataFrame({"x": [*ends, middle, np.nan], "y": [*ends, bounds[0], np.nan]})
+    repaired = schema.constrained.repaired(frame)
+    assert not schema.constrained.unsatisfied(repaired).any()
+    assert repaired.stack().between(*bounds).all()
 
 
 def test_many_constraints_are_decided_in_a_moment() -> None:

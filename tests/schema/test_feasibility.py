@@ -54,7 +54,7 @@ def holds(constraint: Constraint, record: dict[str, Any]) -> bool:
         known = [term for term in terms if term is not None]
         return len(known) < len(terms) or record[constraint.total] is None or record[constraint.total] == sum(known)
     assert isinstance(constraint, Combinations)
-    own = [record[name] for name in constraint.of]
+    own = [record[name] for name in constraint.columns]
     return any(
         all(have is None or have == want for have, want in zip(own, row, strict=True)) for row in constraint.rows
     )
@@ -131,7 +131,7 @@ def constraint(draw: Any) -> Constraint:
         terms = [(draw(st.sampled_from([1, 1, -1])), name) for name in draw(st.permutations("abc"))[:count]]
         return Sum(total="t", terms=tuple(terms))
     rows = draw(st.lists(st.tuples(st.sampled_from("uvw"), st.integers(0, 1)), min_size=1, max_size=4, unique=True))
-    return Combinations(of=(draw(st.sampled_from(NAMES)), draw(st.sampled_from("abc"))), rows=tuple(rows))
+    return Combinations(columns=(draw(st.sampled_from(NAMES)), draw(st.sampled_from("abc"))), rows=tuple(rows))
 
 
 @st.composite

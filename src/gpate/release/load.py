@@ -245,9 +245,17 @@ class Release:
         if self.schema.constrained is not None:
             self.acceptance += Acceptance.of(records.pop(HOW))
         if self.schema.ids:
-            made = {each.name: each.placeholders(start, start + len(records), seed=seed) for each in self.schema.ids}
+            stop = start + len(records)
+            made = {each.name: _texts(each.placeholders(start, stop, seed=seed)) for each in self.schema.ids}
             records = records.assign(**made)[list(self.schema.order)]
         return records
+
+
+def _texts(values: list[str]) -> Any:
+    """An array of the same type for any number of texts."""
+    import pandas as pd
+
+    return pd.Series([*values, ""]).array[:-1]
 
 
 def _length(records: Any) -> int:

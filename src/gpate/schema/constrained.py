@@ -76,7 +76,8 @@ class Constrained:
         for rule in (each for each in self.constraints if isinstance(each, Rule) and each.when):
             applied = Rule(then=(*rule.when, *_values_of(rule.when), *rule.then))
             (own,) = (part.problem for part in self._parts if rule in part.problem.constraints)
-            if Problem(columns=own.columns, constraints=[*own.constraints, applied]).solve().record is None:
+            found = Problem(columns=own.columns, constraints=[*own.constraints, applied]).solve()
+            if found.record is None and found.proved:
                 raise SchemaError(
                     f"Constraint `{rule.text}` can never apply: no record that satisfies the other constraints and the bounds meets both "
                     "its condition and what follows. Fix: correct it, or forbid the condition itself."
@@ -93,8 +94,9 @@ class Constrained:
 
     def violations(self, table: Mapping[str, Any]) -> Bools:
         """Which records violate which constraints, [records, constraints]; `table` has the values of each column."""
-        values = self._own(table)
-        return np.stack([each.violated(values, self.columns) for each in self.constraints], 1)
+        with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+            values = self._own(table)
+            return np.stack([each.violated(values, self.columns) for each in self.constraints], 1)
 
     def unsatisfied(self, table: Mapping[str, Any]) -> Bools:
         """Which synthetic records violate a constraint, or have a sum outside its bounds, or missing where no term is."""

@@ -76,7 +76,7 @@ def _from_mapping(plain: Mapping[Any, Any]) -> Constraint:
     if not more and key == "unique":
         names = [entry] if isinstance(entry, str) else entry
         if isinstance(names, Sequence):
-            return Unique(of=tuple(names))
+            return Unique(columns=tuple(names))
     if not more and key == "combinations" and isinstance(entry, Mapping):
         if set(entry) == {"columns", "file"}:
             raise SchemaError(
@@ -85,7 +85,7 @@ def _from_mapping(plain: Mapping[Any, Any]) -> Constraint:
             )
         if set(entry) == {"columns", "rows"} and all(_is_list(part) for part in entry.values()):
             return Combinations(
-                of=tuple(entry["columns"]), rows=tuple(tuple(r) if _is_list(r) else r for r in entry["rows"])
+                columns=tuple(entry["columns"]), rows=tuple(tuple(r) if _is_list(r) else r for r in entry["rows"])
             )
     raise SchemaError(
         f"Constraint {shown(dict(plain))} is not understood. Fix: write unique: [column], or "

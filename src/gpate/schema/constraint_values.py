@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpate.schema.cell_values import numbers, seconds
 from gpate.schema.column_values import read, values_of
-from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
+from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,9 +105,15 @@ def _seconds(value: object) -> float | None:
 
 
 def own_values(column: Column, series: pd.Series) -> Own:
-    """The values of a column as numbers, each by itself. What cannot be read counts as missing, and a category by the column's rule."""
+    """The values of a column as numbers, each by itself. What cannot be read counts as missing, a time in its unit, and a category
+    by the column's rule.
+    """
     if isinstance(column, Bounded):
-        found, _ = seconds(series) if isinstance(column, Datetime) else numbers(series)
+        if isinstance(column, Datetime):
+            unit = UNITS[column.unit]
+            found = np.floor(seconds(series)[0] / unit) * unit
+        else:
+            found = numbers(series)[0]
         return Own(found, np.isnan(found))
     known = read(column, series)
     return Own(known.numbers, known.missing | known.dropped)

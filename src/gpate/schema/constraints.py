@@ -128,12 +128,18 @@ class Sum:
         return Own(np.where(np.abs(found - inside) <= _rounding(found, parts), inside, found), missing)
 
     def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
-        """Which records violate it, up to the rounding of floating-point numbers."""
+        """Which records violate it, up to the rounding of floating-point numbers and to the total's decimals."""
         parts = [weight * values[name].numbers for weight, name in self.weights(columns)]
         known = ~np.logical_or.reduce([values[name].missing for name in self.columns])
         total = values[self.total].numbers
         with np.errstate(invalid="ignore"):
-            return np.asarray(known & ~(np.abs(total - np.sum(parts, axis=0)) <= _rounding(total, parts)), dtype=bool)
+            apart = np.abs(total - np.sum(parts, axis=0))
+            return np.asarray(known & ~(apart <= _rounding(total, parts) + self._half(columns)), dtype=bool)
+
+    def _half(self, columns: Columns) -> float:
+        """Half of the last decimal of a total that is rounded to some: the sum of exact terms may differ by so much."""
+        total = columns[self.total]
+        return 0.5 * 10.0**-total.decimals if isinstance(total, Numeric) and total.decimals is not None else 0.0
 
 
 def _rounding(total: Any, parts: Sequence[Any]) -> Any:
@@ -159,32 +165,27 @@ class Combinations:
     """The combinations of values that several columns may have together.
 
     Attributes:
-        of: the columns, at least two: categorical, boolean or integer.
+        columns: at least two: categorical, boolean or integer.
         rows: the combinations, a value for each column.
     """
 
-    of: tuple[str, ...]
+    columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that it is about."""
-        return self.of
 
     @property
     def text(self) -> str:
         """For messages."""
-        return f"combinations of {', '.join(map(word, self.of))}"
+        return f"combinations of {', '.join(map(word, self.columns))}"
 
     def to_plain(self) -> Any:
         """Plain data, as in the YAML file."""
-        return {"combinations": {"columns": list(self.of), "rows": [list(row) for row in self.rows]}}
+        return {"combinations": {"columns": list(self.columns), "rows": [list(row) for row in self.rows]}}
 
     def checked(self, columns: Columns) -> Combinations:
         """The combinations, each value as its column declares it."""
-        if len(self.of) < 2 or repeated(self.of):
+        if len(self.columns) < 2 or not all(isinstance(name, str) for name in self.columns) or repeated(self.columns):
             raise SchemaError(f"Constraint `{self.text}`: columns must be at least two, each named once.")
-        kinds = [column_named(columns, name, self.text) for name in self.of]
+        kinds = [column_named(columns, name, self.text) for name in self.columns]
         for column in kinds:
             if not isinstance(column, Categorical | Boolean | Integer):
                 raise SchemaError(
@@ -213,18 +214,18 @@ class Combinations:
             rows.append(tuple(known[i][str(value)] for i, value in enumerate(row)))
         if twice := repeated(rows):
             raise SchemaError(f"Constraint `{self.text}` has {shown(twice[0])} twice. Fix: list each combination once.")
-        return Combinations(of=tuple(self.of), rows=tuple(rows))
+        return Combinations(columns=tuple(self.columns), rows=tuple(rows))
 
     def numbers(self, columns: Columns) -> Floats:
         """The combinations as numbers, [rows, columns]."""
-        lists = [c.categories if isinstance(c, Categorical) else None for c in (columns[name] for name in self.of)]
+        lists = [c.categories if isinstance(c, Categorical) else None for c in (columns[name] for name in self.columns)]
         places = [None if each is None else {value: i for i, value in enumerate(each)} for each in lists]
         found = [[float(v) if p is None else p[v] for p, v in zip(places, row, strict=True)] for row in self.rows]
         return np.array(found, dtype=np.float64)
 
     def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
         """Which records have a combination that is not listed, whatever their missing values are."""
-        listed, own = self.numbers(columns), [values[name] for name in self.of]
+        listed, own = self.numbers(columns), [values[name] for name in self.columns]
         found = np.stack([part.numbers for part in own], 1)
         absent = np.stack([part.missing for part in own], 1)
         bad = np.zeros(len(found), dtype=bool)
@@ -271,30 +272,31 @@ def _listed(column: Column, value: object, source: str) -> Any:
 class Unique:
     """Columns of type `id` that are unique keys of a sample: their placeholders always are."""
 
-    of: tuple[str, ...]
+    columns: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """For messages."""
-        return f"unique: [{', '.join(map(word, self.of))}]"
+        return f"unique: [{', '.join(map(word, self.columns))}]"
 
     def to_plain(self) -> Any:
         """Plain data, as in the YAML file."""
-        return {"unique": list(self.of)}
+        return {"unique": list(self.columns)}
 
     def checked(self, columns: Columns, ids: Iterable[str]) -> Unique:
         """The keys, if they are ids."""
         known = list(ids)
-        if not self.of:
+        if not self.columns:
             raise SchemaError("Constraint `unique` names no column. Fix: unique: [visit_id], with a column of type id.")
-        for name in self.of:
+        for name in self.columns:
             if name not in known:
-                what = f"is {columns[name].type}, not an id" if name in columns else "is not declared"
+                declared = columns.get(name) if isinstance(name, str) else None
+                what = "is not declared" if declared is None else f"is {declared.type}, not an id"
                 raise SchemaError(
                     f"Constraint `{self.text}`: column {shown(name)} {what}. Fix: declare it as {{type: id}}; the values of other "
                     "columns repeat, in real records as in synthetic ones."
                 )
-        return Unique(of=tuple(self.of))
+        return Unique(columns=tuple(self.columns))
 
 
 Constraint = Rule | Sum | Combinations | Unique

@@ -325,7 +325,7 @@ class TableSchema(Schema):
         """One for each column, and one for each constraint on them."""
         return len(self.columns) + (0 if self.constrained is None else len(self.constrained.constraints))
 
-    @property
+    @cached_property
     def derived(self) -> frozenset[str]:
         """Names of the columns that are computed from others: the left sides of sums."""
         return frozenset(each.total for each in self.constraints if isinstance(each, Sum))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 
+_MOST_STEPS = 2**50
+
 
 class Contradiction(Exception):
     """A domain is empty."""
@@ -49,7 +51,12 @@ class Domain:
         if isinstance(column, Numeric) and column.decimals is not None:
             step = 10.0**-column.decimals
         whole = cls(lower=lower, upper=upper, step=step, absent=column.missing)
-        return whole.between(whole.up(lower), whole.down(upper))
+        first, last = whole.up(lower), whole.down(upper)
+        if (
+            first > last or max(abs(lower), abs(upper)) > _MOST_STEPS * step > 0
+        ):  # no such number, or finer than floats are
+            return replace(whole, step=0.0)
+        return replace(whole, lower=first, upper=last)
 
     @property
     def decided(self) -> bool:

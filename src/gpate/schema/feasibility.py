@@ -6,10 +6,10 @@ are asked for (`where`). It works on numbers as in `gpate.schema.constraints.Own
 
 **What is decided.** Domains are narrowed until no constraint narrows them further (bounds consistency); a cycle of strict inequalities is
 found as such. Then columns get values one after the other, first whether they are missing, and a choice that leads to a
-contradiction is taken back. Categories, missing values, implications, combinations and inequalities are decided exactly. For sums that
-share columns, or that implications decide about, a number is tried at a few values only (its own, its ends, its middle and the
-values it is compared with), so a record may exist that is not found; so may it after `MOST_STEPS` steps. `Found.proved` tells
-the two apart.
+contradiction is taken back. All constraints on categories, missing values, combinations, and numbers of at most 200 values are decided
+exactly, and so are inequalities that apply to every record. A number of more values that sums or implications tie to others is tried
+at a few of them only (its own, its ends, its middle and those it is compared with), so a record may exist that is not found; so may it
+after `MOST_STEPS` steps. `Found.proved` tells the two apart.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gpate.schema.rules import Condition, Rule
 MOST_STEPS = 2_000
 """Choices of one search."""
 
-_MOST_LISTED = 200
-"""Values of a domain that are all tried."""
+_MOST_TRIED = 200
+"""Values of a number that are all tried."""
 
 Record = dict[str, float | None]
 """A number for each column, None for a missing value."""
@@ -210,7 +210,7 @@ class Problem:
         if rows is None:
             rows = self._rows[id(constraint)] = constraint.numbers(self.columns)
         kept = np.ones(len(rows), dtype=bool)
-        for i, name in enumerate(constraint.of):
+        for i, name in enumerate(constraint.columns):
             own = domains[name]
             if own.absent:
                 continue
@@ -218,7 +218,7 @@ class Problem:
             kept &= inside if own.listed is None else inside & np.isin(rows[:, i], own.listed)
         if not kept.any():
             raise Contradiction
-        for i, name in enumerate(constraint.of):
+        for i, name in enumerate(constraint.columns):
             if domains[name].present:
                 domains[name] = domains[name].among(np.unique(rows[kept, i]).tolist())
 
@@ -367,8 +367,8 @@ class _Search:
         middle = (own.lower + own.upper) / 2
         first_number = own.nearest(middle if wanted is None else wanted)
         few = own.listed if own.listed is not None else self._few(own)
-        others: list[float] = list(few) if few is not None and len(few) <= _MOST_LISTED else []
-        if not others:
+        others: list[float] = [] if few is None else list(few)
+        if few is None:
             self.complete = False
             near = [
                 end
@@ -382,7 +382,7 @@ class _Search:
     @staticmethod
     def _few(own: Domain) -> list[float] | None:
         """All numbers of a short grid."""
-        if not own.step or (own.upper - own.lower) / own.step >= _MOST_LISTED:
+        if not own.step or (own.upper - own.lower) / own.step >= _MOST_TRIED:
             return None
         found = [own.lower]
         while found[-1] < own.upper:
