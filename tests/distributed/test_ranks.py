@@ -314,7 +314,9 @@ def test_parts_are_disjoint_whole_blocks_and_together_everything(items: int, siz
 def test_methods_whose_records_cannot_be_divided_are_refused_by_name(method: str) -> None:
     two = Ranks()
     two.size = 2
-    with pytest.raises(InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, .*votes"):
+    with pytest.raises(
+        InvalidValue, match=f"ranks must be 1 for {method}; several can share votes, embedding, refined"
+    ):
         method_named(method).check_ranks(two)
     method_named(method).check_ranks(Ranks())
 
