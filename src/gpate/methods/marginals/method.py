@@ -56,6 +56,9 @@ from gpate.schema import TableSchema
 Described = tuple[RareClass | LookAlikes, ...]
 """Those that have a block of their own beside the tables."""
 
+CLEAR = 7.0
+"""Times the noise, in the average cell of a table whose cells are to be told apart one by one."""
+
 CRUDE = 5
 """Groups of a column, at least. If two-way tables cannot tell so many apart, one-way tables get more of the budget."""
 
@@ -78,9 +81,8 @@ class Marginals:
         most_pairs: all pairs are released up to this many; above, two per column are chosen.
         resolution: most cells of a number in its one-way table.
         groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
-            average, less than `pair_clear` times its noise in a cell.
-        pair_clear: see `groups`. A fit averages over cells, so that those of two-way tables may be noisy.
-        clear: the same of cells of one-way tables, and of the `CRUDE` groups.
+            average, less than `clear` times its noise in a cell.
+        clear: see `groups`. The fit averages over cells, so that they may be noisy.
         outside_share: of mu^2 of the whole budget, for telling how many values of each column lay outside the declared domain;
             0 does not tell.
         rare_below: a class with fewer records, by its noisy count, is described by moments instead of tables.
@@ -99,8 +101,7 @@ class Marginals:
     most_pairs: int = 500
     resolution: int = 64
     groups: int = 24
-    pair_clear: float = 1.5
-    clear: float = 7.0
+    clear: float = 1.5
     outside_share: float = 0.001
     rare_below: int = 1000
 
@@ -126,7 +127,6 @@ class Marginals:
         require_count("rare_below", self.rare_below)
         require_count("rare_components", self.rare_components, 1)
         require_positive("clear", self.clear)
-        require_positive("pair_clear", self.pair_clear)
         require_positive("work", self.work)
 
     def shares(self, columns: int, *, crude: bool = False, rounds: int = 0, halved: int = 0) -> dict[str, float]:
@@ -150,7 +150,9 @@ class Marginals:
         whole = math.fsum(wanted.values())
         return {name: share / whole for name, share in wanted.items()}
 
-    def clear_groups(self, records: float, mu: float, columns: int, shares: Mapping[str, float]) -> float:
+    def clear_groups(
+        self, records: float, mu: float, columns: int, shares: Mapping[str, float], *, clear: float
+    ) -> float:
         """Into how many groups two-way tables of a class could divide a column, so that an average cell is clear of noise.
 
         A count has noise sqrt(tables / share) / mu, and the average cell of g groups records / g^2.
@@ -160,12 +162,12 @@ class Marginals:
             return math.inf
         tables = pairs if pairs <= self.most_pairs else 2 * columns
         noise = math.sqrt(tables / shares["two-way tables"]) / mu
-        return math.sqrt(records / (self.clear * noise))
+        return math.sqrt(records / (clear * noise))
 
     def clear_cells(self, records: float, mu: float, columns: int, shares: Mapping[str, float]) -> int:
         """Into how many cells the one-way tables of a class should divide a number, so that an average one is clear of noise."""
         noise = math.sqrt(columns / shares["one-way tables"]) / mu
-        return int(np.clip(records / (self.clear * noise), 12, self.resolution))
+        return int(np.clip(records / (CLEAR * noise), 12, self.resolution))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `Marginals(**data)` reads it back."""
@@ -253,7 +255,7 @@ def release_tables(
     mu = 1.0 / (counts.spread * math.sqrt(settings.counts_share))
     largest, total = float(counts.tables.value[0].max()), float(counts.tables.value[0].sum())
     warn_of_delta(run, total)
-    crude = settings.clear_groups(max(largest, 1.0), mu, columns, releases.budget.fractions) < CRUDE
+    crude = settings.clear_groups(max(largest, 1.0), mu, columns, releases.budget.fractions, clear=CLEAR) < CRUDE
     found = NumberCells(cells, numbers if rounds else {}, resolution=settings.resolution)
     if rounds:
         halved = times_halved(settings.bins_share / ROUNDS, columns=len(numbers), records=total, mu=mu)
@@ -271,8 +273,7 @@ def release_tables(
     view = TableView(
         cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps, bound=bound or 1.0
     )
-    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, shares)
-    clear *= math.sqrt(settings.clear / settings.pair_clear)
+    clear = settings.clear_groups(float(view.sizes[view.common].mean()), mu, columns, shares, clear=settings.clear)
     view.group(int(np.clip(clear, min(CRUDE, settings.groups), settings.groups)))
     _warn(view, run.monitor.on_warning)
     if settings.bins == "schema" and (names := view.crowded_columns(numbers)):
