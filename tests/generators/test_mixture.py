@@ -19,7 +19,6 @@ from scipy.stats import chisquare
 from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.errors import InvalidValue
-from gpate.features.number_bins import value_ends
 from gpate.features.table_cells import TableCells
 from gpate.generators import rare_class as rare
 from gpate.generators.mixture import ColumnSpec, Mixture, MixtureSpec, between, moved, shares_inside, tilted
@@ -226,15 +225,12 @@ def test_the_same_stream_draws_the_same_rows_and_labels_choose_the_class() -> No
 
 def by_value(cells: TableCells) -> Mixture:
     """Every cell alike, in two classes of one component."""
-    columns = tuple(ColumnSpec(kind=c.kind, start=c.place, cells=c.cells, missing=c.missing) for c in cells.columns)
+    columns = tuple(
+        ColumnSpec(kind=c.kind, start=c.place, cells=c.cells, missing=c.missing, step=c.step) for c in cells.columns
+    )
     groups = (cells.sizes,) * 2
     made = Mixture(MixtureSpec(width=cells.width, columns=columns, components=(1, 1), groups=groups, by_value=True))
-    ends = [value_ends(c.edges, 0.0) if c.edges else (np.zeros(0), np.zeros(0)) for c in cells.columns]
-    parts = [
-        [np.pad(side[i], (0, c.cells - len(side[i]))) for c, side in zip(cells.columns, ends, strict=True)]
-        for i in (0, 1)
-    ]
-    low, high = (torch.from_numpy(np.concatenate(part)) for part in parts)
+    low, high = cells.ends()
     made.load_state_dict({**made.state_dict(), "low": low, "high": high})
     return made
 

@@ -38,7 +38,6 @@ def test_a_release_of_0_1_0_verifies_loads_and_samples(run: Path) -> None:
         assert made["age"].between(0, 100).all()
 
 
-@pytest.mark.parametrize("run", RELEASES, ids=lambda path: path.name)
 def within(old: Any, new: Any) -> bool:
     """Whether all settings of an older version have their values still; newer ones may stand beside them."""
     if isinstance(old, dict):
@@ -46,6 +45,7 @@ def within(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
+@pytest.mark.parametrize("run", RELEASES, ids=lambda path: path.name)
 def test_its_settings_are_understood_well_enough_to_fit_again(run: Path) -> None:
     release = Release.load(run / "release")
     settings = settings_of(release.settings)

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count
-from gpate.features.number_bins import even_edges
+from gpate.features.number_bins import even_edges, step_of, value_ends
 from gpate.schema import TableSchema
 from gpate.schema.columns import Bounded, Categorical, Column, Datetime
 
@@ -63,6 +63,7 @@ class ColumnCells:
         missing: whether the last cell stands for a missing value.
         edges: of a number's cells, increasing, in its own units; empty for others. Values beyond the outermost edges fall into the
             outermost cells.
+        step: of which all values of a number are multiples, as declared; 0 if there is none.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ColumnCells:
     cells: int
     missing: bool
     edges: tuple[float, ...] = ()
+    step: float = 0.0
 
     def codes(self, values: Tensor) -> Tensor:
         """Records [n, columns] -> cells, int64 [n]."""
@@ -129,18 +131,29 @@ class TableCells:
             return torch.zeros(len(values), 0, dtype=torch.int64)
         return torch.stack([column.codes(values) for column in self.columns], dim=1)
 
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest value of every cell of a number, column after column; 0 for others. Float64."""
+        sides: tuple[list[Floats], list[Floats]] = ([], [])
+        for column in self.columns:
+            own = value_ends(column.edges, column.step) if column.edges else (np.zeros(0), np.zeros(0))
+            for side, found in zip(sides, own, strict=True):
+                side.append(np.pad(found, (0, column.cells - len(found))))
+        low, high = (torch.from_numpy(np.concatenate([*side, np.zeros(0)])) for side in sides)
+        return low, high
+
 
 def _parts(column: Column, place: int, resolution: int) -> Iterator[ColumnCells]:
     missing = column.missing
 
-    def part(kind: str, cells: int, edges: tuple[float, ...] = ()) -> ColumnCells:
+    def part(kind: str, cells: int, edges: tuple[float, ...] = (), step: float = 0.0) -> ColumnCells:
+        cells += missing
         return ColumnCells(
-            name=column.name, kind=kind, place=place, cells=cells + missing, missing=missing, edges=edges
+            name=column.name, kind=kind, place=place, cells=cells, missing=missing, edges=edges, step=step
         )
 
     if isinstance(column, Bounded):
         edges = even_edges(column, resolution)
-        yield part("number", len(edges) - 1, edges)
+        yield part("number", len(edges) - 1, edges, step_of(column) or 0.0)
     else:
         yield part("category", len(column.categories) if isinstance(column, Categorical) else 2)
     if isinstance(column, Datetime):

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.features.number_bins import crowded, filled, narrow_beside, step_of, value_ends, without_far_ends
+from gpate.features.number_bins import crowded, filled, narrow_beside, value_ends, without_far_ends
 from gpate.features.table_cells import TableCells, grouped, projected, shares_near, with_mass
 from gpate.generators.mixture_fit import Measured
 from gpate.methods.marginals.releases import Noisy
@@ -118,7 +118,7 @@ class TableView:
     ) -> None:
         self.cells, self.counts, self.oneway, self.bound = cells, counts, oneway, bound
         self._declared = [schema.features[column.place] for column in cells.columns]
-        self.steps = [self._step(j, steps or {}) for j in range(len(cells.columns))]
+        self.steps = [column.step or (steps or {}).get(j, 0.0) for j, column in enumerate(cells.columns)]
         self.tables = [] if oneway is None else oneway.tables.value
         self.spread = 1.0 if oneway is None else oneway.spread
         self.sizes = self._class_sizes()
@@ -148,12 +148,6 @@ class TableView:
         estimates = [self.counts.tables.value[0], *(table.sum(1) for table in self.tables)]
         precision = [self.counts.spread**-2, *(self.spread**-2 / table.shape[1] for table in self.tables)]
         return np.maximum(np.average(estimates, axis=0, weights=precision), 1.0)
-
-    def _step(self, column: int, found: Mapping[int, float]) -> float:
-        declared = self._declared[column]
-        if self.cells.columns[column].kind != "number" or not isinstance(declared, Bounded):
-            return 0.0
-        return step_of(declared) or found.get(column, 0.0)
 
     def _ends(self, column: int) -> tuple[Floats, Floats]:
         declared, edges = self._declared[column], self.cells.columns[column].edges
