@@ -138,6 +138,13 @@ def test_a_tail_below_the_noise_of_a_cell_is_seen_as_a_run() -> None:
     assert filled(counts, 100.0).tolist() == [True] * 32 + [False] * 32
 
 
+def test_narrow_cells_with_mass_do_not_fill_a_wide_one_beside_them() -> None:
+    counts, widths = np.array([3000.0, 89.0, 89.0, 5.0]), np.array([1.0, 1.0, 1.0, 1e6])
+    assert filled(counts, 20.0).tolist() == [True, True, True, True]
+    assert filled(counts, 20.0, widths).tolist() == [True, False, False, False]
+    assert filled(np.array([3000.0, 9.0, 70.0, 70.0]), 20.0, widths[:1].repeat(4)).tolist() == [True, False, True, True]
+
+
 def test_only_narrow_cells_beside_filled_ones_are_taken_along() -> None:
     edges = (0.0, *np.arange(100.0, 133.0).tolist(), 1e6)
     full = np.array([False, *[True] * 20, *[False] * 12, False])

@@ -7,7 +7,7 @@ rounds, in the column's own units:
    double in width, down to a billionth of the bounds. Bounds of 0 to 10^9 need 25 cells more than 0 to 100. Values that are
    often spikes (0, 1, 99, 1000, the bounds) are **points**, cells of one value.
 2. `settled` takes in noisy counts. A point stays if it stands out of the noise and holds a fifth of a percent; others are merged with the
-   interval above. A cell is **empty** if neither it, nor the aligned run of 2, 4, 8, ... cells around it, exceeds the noise by
+   interval above. A cell is **empty** if neither it, nor the aligned run of 2, 4, 8, ... similar cells around it, exceeds the noise by
    `CLEAR` standard deviations: a run of k cells has sqrt(k) times the noise of one and, along a tail, k times the mass. Runs of empty
    cells become one; at both ends a few that double in width, so that later counts can find a tail there.
 3. `divided` divides **crowded** cells at round numbers, which become points again; and counts are taken again.
@@ -248,12 +248,14 @@ def _edges(column: Bounded, ends: tuple[float, float], cuts: list[float], points
     return (*found, highest)
 
 
-def filled(counts: Floats, spread: Floats | float) -> Bools:
+def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None) -> Bools:
     """Cells with mass, alone or as part of an aligned run of 2, 4, 8, ... cells that have none alone.
 
     Args:
         counts: with noise.
         spread: standard deviation of the noise, of all or of each.
+        widths: of the cells. Those of a run differ at most by a factor of 4: what a few narrow cells hold together says nothing about
+            a wide one beside them.
 
     >>> filled(np.array([90.0, 9.0, 9.0, 9.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
     [True, True, True, True, False, False, False, False]
@@ -265,7 +267,8 @@ def filled(counts: Floats, spread: Floats | float) -> Bools:
         for start in range(0, len(counts), size):
             own = np.arange(start, min(start + size, len(counts)))
             own = own[~found[own]]
-            if len(own) and counts[own].sum() > CLEAR * math.sqrt(variance[own].sum()):
+            alike = len(own) < 2 or widths is None or widths[own].max() <= 4 * widths[own].min()
+            if len(own) and alike and counts[own].sum() > CLEAR * math.sqrt(variance[own].sum()):
                 found[own] = True
         size *= 2
     return found
@@ -296,7 +299,7 @@ def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float) -> 
     starts = np.nonzero(np.concatenate([[True], ~joins]))[0]  # of the cells that are left, as places among the old ones
     merged, number = np.add.reduceat(counts, starts), np.diff([*starts, len(counts)])
     borders = [*np.array(edges)[starts].tolist(), edges[-1]]
-    holds = filled(merged, spread * np.sqrt(number))
+    holds = filled(merged, spread * np.sqrt(number), np.diff(borders))
     if not holds.any():
         return edges
     first, last = np.nonzero(holds)[0][[0, -1]]

@@ -167,7 +167,7 @@ class TableView:
         holds = np.ones(len(total), dtype=bool)
         if cells.kind == "number":
             values = len(total) - cells.missing
-            full = filled(total[:values], spread)
+            full = filled(total[:values], spread, np.diff(cells.edges))
             holds[:values] = full | narrow_beside(cells.edges, full)
         elif (low := total < 3 * spread).any():
             total = np.where(low, max(float(total[low].mean()), 0.0), total)
