@@ -7,7 +7,7 @@ synthetic table of the size of the fitted records and real ones, numbers in deci
 logistic regression, random forest and histogram gradient boosting where there is a target; seconds of a fit; `mean off by`, the largest
 error of a number's mean in its standard deviations. `real` is the fitted records themselves, the floor. Real records are a fifth of the
 training records, held out of the fit (a patient's records stay together); test records are read with GPATE_TEST=1 alone. `--set
-NAME=VALUE` changes settings of the method. Each run is added to the results. `adult-wide` has bounds ten times as wide as the data set's schema,
+NAME=VALUE` changes settings of the method. Each run is added to the results. `adult-wide` has bounds ten times as wide,
 `credit-wide` V1 to V28 from -1000 to 1000, both on linear scales.
 
 `sdnist10` and `sdnist24` (NIST's excerpt of the American Community Survey 2019; its ten demographic columns, and all) have no target
