@@ -464,6 +464,7 @@ def test_a_full_disk_reserves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     assert book.path.read_bytes() == raw
 
 
+@pytest.mark.slow
 def test_ten_thousand_entries(tmp_path: Path) -> None:
     """How long that takes: `python -m benchmarks.budget_book`."""
     book = book_at(tmp_path)

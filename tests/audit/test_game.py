@@ -126,6 +126,7 @@ def test_exact_noise_is_played_against_too(game: Any) -> None:
     assert 0.5 * claimed < apart < 1.5 * claimed
 
 
+@pytest.mark.slow
 def test_a_sound_build_is_not_accused_of_ignoring_persons() -> None:
     """As many runs as catch one that does, below. The means are 0.86 apart, with a standard error of 0.24."""
     audit = played(RecipeGame(case=PERSONS, epsilon=4.0), 30)
@@ -176,6 +177,7 @@ def test_votes_charged_with_sensitivity_one_are_caught(monkeypatch: pytest.Monke
     assert played(VotingGame(epsilon=10.0), 650).caught  # escapes with probability 3e-4
 
 
+@pytest.mark.slow
 def test_bounds_read_off_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = TableCodec.encode
 

@@ -18,6 +18,7 @@ def run(*arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
+@pytest.mark.slow
 def test_a_sound_recipe_is_not_refuted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "audit --epsilon 10 --models 20 --confidence 0.999 --workers 1 --set first.frequencies=20 --out"
     assert run(*asked.split(), str(tmp_path / "audit")) == 0

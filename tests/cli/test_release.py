@@ -140,6 +140,7 @@ def test_verify_a_spoilt_release(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert gpate("verify", tmp_path / "nowhere") == 2
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_records(releases: Path, tmp_path: Path) -> None:
     code = (
         "import resource\nfrom gpate.cli import main\n"

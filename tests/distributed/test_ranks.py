@@ -315,7 +315,7 @@ def test_methods_whose_records_cannot_be_divided_are_refused_by_name(method: str
     two = Ranks()
     two.size = 2
     with pytest.raises(
-        InvalidValue, match=f"ranks must be 1 for {method}; several can share votes, embedding, refined"
+        InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, refined, votes"
     ):
         method_named(method).check_ranks(two)
     method_named(method).check_ranks(Ranks())

@@ -68,6 +68,7 @@ def evaluate(
 TWO_SETS = EvaluationPlan(generator_seeds=(0, 1), classifier_seeds=(0,))
 
 
+@pytest.mark.slow
 def test_fresh_real_records_are_at_the_ceiling_and_not_memorised() -> None:
     found, notes = evaluate(lambda seed: FRESH, plan=TWO_SETS)
     real, synthetic = (found[source, "accuracy", "mlp"] for source in ("real", "synthetic"))

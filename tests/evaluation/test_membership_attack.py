@@ -72,7 +72,7 @@ def test_rare_false_alarms_need_many_others() -> None:
     assert [hit.false_alarms for hit in told.hits] == [0.01]
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("epsilon", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_bound_accuses_randomised_response_as_rarely_as_it_says(epsilon: float) -> None:
     """The worst there can be: each coin is published, and reversed as often as epsilon demands. At a risk of 0.2 more than 38 of
     120 accusations have probability under 1e-3."""

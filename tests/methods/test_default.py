@@ -191,7 +191,10 @@ def test_a_delta_above_a_tenth_of_one_over_the_records_is_warned_of_from_the_noi
     assert [len(texts) for texts in said.values()] == [1, 0]
     assert "Fix: fit with delta at most" in said[2e-2][0]
     assert "records in all" in said[2e-2][0]
-    assert purposes[0] == purposes[1]
+    first, second = (
+        [name for name in named if not name.startswith("bins")] for named in purposes
+    )  # rounds depend on noise
+    assert first == second
 
 
 @pytest.mark.parametrize("many", [True, False])

@@ -23,6 +23,7 @@ import math
 import multiprocessing
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -358,9 +359,19 @@ def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterabl
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes that are begun meanwhile never hear of Ctrl-C: this one does, afterwards, and ends them."""
+    """Processes that are begun meanwhile never hear of Ctrl-C: this one does, afterwards, and ends them.
+
+    Blocking the signal is for those processes. It may still reach another thread of this one, and Python then calls the handler in
+    the main thread, possibly while a process is handed what it needs to begin: so the handler waits too.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    main, heard = threading.current_thread() is threading.main_thread(), list[int]()
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if main else None
     try:
         yield
     finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)

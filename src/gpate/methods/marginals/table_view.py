@@ -235,7 +235,9 @@ class TableView:
         slope = np.maximum(sure, 0.0) * rise / np.maximum(np.diff(middle), 1e-300)
         before, after = np.append(slope[:1], slope), np.append(slope, slope[-1:])
         least = np.where(before * after > 0, np.sign(before) * np.minimum(np.abs(before), np.abs(after)), 0.0)
-        found[inner] = np.clip(least * wide[inner] / 2 / np.maximum(density, 1e-300), -1.0, 1.0)
+        even = np.maximum(density, 1e-9 * max(float(density.max()), 1e-290))
+        with np.errstate(over="ignore"):
+            found[inner] = np.clip(least * wide[inner] / 2 / even, -1.0, 1.0)
         return found
 
     def crowded_columns(self, columns: Mapping[int, Bounded]) -> list[str]:
