@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import signal
 import tempfile
 import threading
@@ -317,10 +318,9 @@ def _classified(without: Floats, with_: Floats) -> tuple[Floats, Floats]:
 _GAME: Game | None = None
 
 
-def _enter(game: Game, place: str) -> None:
+def _enter(game: Game) -> None:
     global _GAME
     torch.set_num_threads(1)
-    tempfile.tempdir = place
     _GAME = game
 
 
@@ -338,12 +338,12 @@ def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterabl
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with (
         tempfile.TemporaryDirectory(prefix="gpate-audit-") as place,  # a process that is ended clears nothing up
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game, place)) as pool,
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game,)) as pool,
     ):
 
         def run(sides: list[bool]) -> Iterator[Trial]:
             size = max(1, min(20, math.ceil(len(sides) / workers / 8)))
-            with _without_interrupts():
+            with _without_interrupts(), _temporary_files_in(place):
                 parts = [pool.submit(_trials, sides[at : at + size]) for at in range(0, len(sides), size)]
             for part in parts:
                 yield from part.result()
@@ -355,6 +355,20 @@ def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterabl
                 if child not in others:
                     child.terminate()
             raise
+
+
+@contextmanager
+def _temporary_files_in(place: str) -> Iterator[None]:
+    """Where processes that are begun meanwhile put temporary files, from their first line on."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = place
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
 
 
 @contextmanager
