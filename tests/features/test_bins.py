@@ -22,6 +22,7 @@ from gpate.features.number_bins import (
     even_edges,
     filled,
     first_edges,
+    holding,
     is_point,
     mass_on,
     narrow_beside,
@@ -59,7 +60,7 @@ def found_cells(
     rng, edges = np.random.default_rng(seed), first_edges(column, cells)
     for number in range(rounds):
         noisy = counted(edges, values) + rng.normal(0, spread, len(edges) - 1)
-        calm = settled(column, edges, noisy, spread=spread)
+        calm = settled(column, edges, noisy, spread=spread, first=number == 0)
         mass = mass_on(edges, noisy, calm)
         if number == rounds - 1 or not crowded(column, calm, mass, cells=cells).any():
             return coarser(column, calm, mass, cells=cells)
@@ -143,6 +144,14 @@ def test_narrow_cells_with_mass_do_not_fill_a_wide_one_beside_them() -> None:
     assert filled(counts, 20.0).tolist() == [True, True, True, True]
     assert filled(counts, 20.0, widths).tolist() == [True, False, False, False]
     assert filled(np.array([3000.0, 9.0, 70.0, 70.0]), 20.0, widths[:1].repeat(4)).tolist() == [True, False, True, True]
+
+
+def test_where_noise_hides_most_of_the_mass_the_standard_is_lower() -> None:
+    """But not for a cell that reaches far beyond the others."""
+    counts, edges = np.array([900.0, 500.0, 450.0, 500.0, 10.0, 700.0]), (0.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1e6)
+    assert filled(counts, 190.0, np.diff(edges)).tolist() == [True, False, False, False, False, False]
+    assert holding(counts, 190.0, edges).tolist() == [True, True, True, True, False, False]
+    assert holding(counts, 50.0, edges).tolist() == filled(counts, 50.0, np.diff(edges)).tolist()
 
 
 def test_only_narrow_cells_beside_filled_ones_are_taken_along() -> None:

@@ -42,6 +42,9 @@ CLEAR = 4.5
 """Standard deviations of the noise by which a filled cell exceeds zero: mistaken once in 3,000 columns, since a cell of noise alone that
 reaches up to wide bounds would move the column's mean."""
 
+MOST = 0.8
+"""Part of the mass that filled cells are to hold."""
+
 TAIL = 12
 """Cells beyond the outermost filled one, each twice as wide as the one before."""
 
@@ -248,7 +251,7 @@ def _edges(column: Bounded, ends: tuple[float, float], cuts: list[float], points
     return (*found, highest)
 
 
-def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None) -> Bools:
+def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None, *, clear: float = CLEAR) -> Bools:
     """Cells with mass, alone or as part of an aligned run of 2, 4, 8, ... cells that have none alone.
 
     Args:
@@ -256,6 +259,7 @@ def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None)
         spread: standard deviation of the noise, of all or of each.
         widths: of the cells. Those of a run differ at most by a factor of 4: what a few narrow cells hold together says nothing about
             a wide one beside them.
+        clear: see `CLEAR`.
 
     >>> filled(np.array([90.0, 9.0, 9.0, 9.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
     [True, True, True, True, False, False, False, False]
@@ -268,9 +272,27 @@ def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None)
             own = np.arange(start, min(start + size, len(counts)))
             own = own[~found[own]]
             alike = len(own) < 2 or widths is None or widths[own].max() <= 4 * widths[own].min()
-            if len(own) and alike and counts[own].sum() > CLEAR * math.sqrt(variance[own].sum()):
+            if len(own) and alike and counts[own].sum() > clear * math.sqrt(variance[own].sum()):
                 found[own] = True
         size *= 2
+    return found
+
+
+def holding(counts: Floats, spread: Floats | float, edges: Edges) -> Bools:
+    """Cells that are filled; if these hold less than most of the mass, also those that are by a lower standard, as long as they lie
+    among the others or beside them by no more than their range. Then noise hides much: to lose what it hides would be worse than
+    to take some of it for mass, but not far away.
+    """
+    low, high = np.array(edges[:-1]), np.array(edges[1:])
+    found = np.zeros(len(counts), dtype=bool)
+    for clear in (CLEAR, 3.0, 2.0, 1.0):
+        more = filled(counts, spread, high - low, clear=clear)
+        if found.any():
+            first, last = low[found].min(), high[found].max()
+            more &= (low >= first - (last - first)) & (high <= last + (last - first))
+        found |= more
+        if counts[found].sum() >= MOST * counts.sum():
+            break
     return found
 
 
@@ -284,7 +306,7 @@ def narrow_beside(edges: Edges, full: Bools) -> Bools:
     return np.asarray((high - low <= (last - first) / 16) & (low >= first - beside) & (high <= last + beside))
 
 
-def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float) -> Edges:
+def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float, first: bool = False) -> Edges:
     """Edges without points that are no spikes and without empty cells; unchanged if all cells are noise.
 
     Args:
@@ -292,19 +314,25 @@ def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float) -> 
         edges: of its cells, increasing.
         counts: of each cell, with noise.
         spread: standard deviation of the noise.
+        first: whether these are `first_edges`, where a point only asks whether there is a spike; later ones also divide a cell, and stay
+            its border.
     """
     points = is_point(column, edges)
     spikes = points & (counts > max(SPIKE[0] * spread, SPIKE[1] * float(counts.sum())))
-    joins = points[:-1] & ~spikes[:-1] & ~points[1:]  # a point, with the cell above
+    dropped = points & ~spikes
+    joins = dropped[:-1] & ~points[1:]  # a point, with the cell above
+    if first:  # and with the cell below
+        joins = (dropped[:-1] & ~spikes[1:]) | (dropped[1:] & ~spikes[:-1])
     starts = np.nonzero(np.concatenate([[True], ~joins]))[0]  # of the cells that are left, as places among the old ones
     merged, number = np.add.reduceat(counts, starts), np.diff([*starts, len(counts)])
     borders = [*np.array(edges)[starts].tolist(), edges[-1]]
-    holds = filled(merged, spread * np.sqrt(number), np.diff(borders))
+    noise = spread * np.sqrt(number)
+    holds = holding(merged, noise, tuple(borders))
     if not holds.any():
         return edges
-    first, last = np.nonzero(holds)[0][[0, -1]]
-    found = [borders[first]]
-    for cell in range(first, last + 1):
+    begin, last = np.nonzero(holds)[0][[0, -1]]
+    found = [borders[begin]]
+    for cell in range(begin, last + 1):
         if holds[cell] or holds[cell + 1]:  # the last edge of a run of empty cells stays
             found.append(borders[cell + 1])
     below = [found[0] - _tail(column, found[:2], (found[0] - edges[0])) * (2**k - 1) for k in range(1, TAIL)]

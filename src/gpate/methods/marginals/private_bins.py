@@ -151,7 +151,7 @@ class NumberCells:
         for j, found in counts.items():
             column, old = self.columns[j], self.cells.columns[j].edges
             present = found[: len(old) - 1]  # without the missing ones
-            edges[j] = settled(column, old, present, spread=spread)
+            edges[j] = settled(column, old, present, spread=spread, first=self.rounds == 1)
             mass = mass_on(old, present, edges[j])
             if self.rounds < ROUNDS and crowded(column, edges[j], mass, cells=self.resolution).any():
                 edges[j] = divided(column, edges[j], mass, parts=self.resolution)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.features.number_bins import crowded, filled, narrow_beside, value_ends, without_far_ends
+from gpate.features.number_bins import crowded, holding, narrow_beside, value_ends, without_far_ends
 from gpate.features.table_cells import TableCells, grouped, projected, shares_near, with_mass
 from gpate.generators.mixture_fit import Measured
 from gpate.methods.marginals.releases import Noisy
@@ -158,7 +158,7 @@ class TableView:
     def _pooled(self, column: int, table: Floats) -> Floats:
         """Counts of the common classes together, without what may be noise alone.
 
-        Of numbers, cells that are empty by `number_bins.filled` hold nothing, but for narrow ones among and beside the others, which
+        Of numbers, cells that are empty by `number_bins.holding` hold nothing, but for narrow ones among and beside the others, which
         can do little harm. Categories that do not exceed their noise three times hold an even part of what they hold together: the rare
         ones of a long list are pooled.
         """
@@ -167,7 +167,7 @@ class TableView:
         holds = np.ones(len(total), dtype=bool)
         if cells.kind == "number":
             values = len(total) - cells.missing
-            full = filled(total[:values], spread, np.diff(cells.edges))
+            full = holding(total[:values], spread, cells.edges)
             holds[:values] = full | narrow_beside(cells.edges, full)
         elif (low := total < 3 * spread).any():
             total = np.where(low, max(float(total[low].mean()), 0.0), total)
