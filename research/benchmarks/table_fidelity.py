@@ -1,14 +1,18 @@
 """How close synthetic tables are to real records: low-order tables, NIST's k-marginal score, prediction, and the time of a fit.
 
     GPATE_DATA=.data python -m research.benchmarks.table_fidelity adult sdnist10 --epsilon 0.2 1 10 --seeds 3
+    GPATE_DATA=.data python -m research.benchmarks.table_fidelity adult-wide --epsilon 1 --peers dpmm-aim dpmm-mst dpmm-privbayes
 
 Printed for each table and epsilon: mean total variation of all 1-way, 2-way and (at most 500, drawn once) 3-way tables between a
 synthetic table of the size of the fitted records and real ones, numbers in deciles of the fitted records; the mean AUROC of
-logistic regression, random forest and histogram gradient boosting where there is a target; seconds of a fit; `mean off by`, the largest
-error of a number's mean in its standard deviations. `real` is the fitted records themselves, the floor. Real records are a fifth of the
-training records, held out of the fit (a patient's records stay together); test records are read with GPATE_TEST=1 alone. `--set
-NAME=VALUE` changes settings of the method. Each run is added to the results. `adult-wide` has bounds ten times as wide,
+logistic regression, random forest and histogram gradient boosting where there is a target; seconds and CPU seconds of a fit; `mean off
+by`, the largest error of a number's mean in its standard deviations. `real` is the fitted records themselves, the floor. Real records
+are a fifth of the training records, held out of the fit (a patient's records stay together); test records are read with GPATE_TEST=1
+alone. `--set NAME=VALUE` changes settings of the method. Each run is added to the results. `adult-wide` has bounds ten times as wide,
 `credit-wide` V1 to V28 from -1000 to 1000, both on linear scales.
+
+`--peers` fits others' synthesizers (`gpate_research.peers`) to the same records with the same schema, on one core, each for at most
+`--peer-seconds` of its process and five times as long in all; one that does not finish is reported so.
 
 `sdnist10` and `sdnist24` (NIST's excerpt of the American Community Survey 2019; its ten demographic columns, and all) have no target
 and no test part: as in NIST's own reports, all records are fitted and compared with, and `real` is a sample of a fifth. `nist` is the
@@ -26,7 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from gpate.datasets import DATASETS
 from gpate.schema import Boolean, Categorical, Column, Integer, Numeric, Schema, TableSchema
 from gpate.synthesizer import Synthesizer
+from gpate_research.errors import PeerFailed, PeerTooSlow
+from gpate_research.peers import PEERS, Launch, run_peer
 
 DELTA = 1e-6
 RESULTS = Path(__file__).parents[1] / "results" / "table_fidelity.jsonl"
@@ -92,7 +98,7 @@ def _benchmark(name: str, positive: Any, widen: Callable[[Column], Column] = lam
     return Table(schema=schema, train=train, real=real, floor=train, positive=positive)
 
 
-def _ten_times(column: Column) -> Column:
+def ten_times(column: Column) -> Column:
     """Bounds ten times as wide, on a linear scale."""
     if not isinstance(column, Numeric):
         return column
@@ -101,7 +107,7 @@ def _ten_times(column: Column) -> Column:
     return replace(column, bounds=(math.floor(lower), math.ceil(upper)), scale="linear")
 
 
-def _thousand(column: Column) -> Column:
+def thousand(column: Column) -> Column:
     """V1 to V28 from -1000 to 1000, on linear scales."""
     if not isinstance(column, Numeric):
         return column
@@ -118,8 +124,10 @@ def _log_normal(rows: int = 20_000) -> Table:
 
 
 def _diabetes() -> Table:
-    train, _ = diabetes.by_patient(diabetes.stays(_data() / "diabetes130.parquet"), 0)
-    train, real = (part.drop(columns="patient_nbr") for part in diabetes.by_patient(train, 1))
+    parts = diabetes.by_patient(diabetes.stays(_data() / "diabetes130.parquet"), 0)
+    if not os.environ.get("GPATE_TEST"):
+        parts = diabetes.by_patient(parts[0], 1)
+    train, real = (part.drop(columns="patient_nbr") for part in parts)
     return Table(schema=diabetes.schema(), train=train, real=real, floor=train, positive="<30")
 
 
@@ -178,9 +186,9 @@ def _data() -> Path:
 
 TABLES: dict[str, Callable[[], Table]] = {
     "adult": lambda: _benchmark("adult", ">50K"),
-    "adult-wide": lambda: _benchmark("adult", ">50K", _ten_times),
+    "adult-wide": lambda: _benchmark("adult", ">50K", ten_times),
     "credit": lambda: _benchmark("credit", "1"),
-    "credit-wide": lambda: _benchmark("credit", "1", _thousand),
+    "credit-wide": lambda: _benchmark("credit", "1", thousand),
     "log-normal": _log_normal,
     "diabetes130": _diabetes,
     "sdnist10": lambda: _sdnist(TEN),
@@ -280,6 +288,51 @@ def prediction(made: pd.DataFrame, table: Table) -> dict[str, float]:
 # --- command ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A synthetic table, and what its fit cost."""
+
+    records: pd.DataFrame
+    seconds: float
+    cpu_seconds: float
+
+
+Fit = Callable[[Table, float, int], Made]
+"""A method: table, epsilon, seed."""
+
+
+def ours(noise: str, settings: dict[str, Any]) -> Fit:
+    """This package's default recipe for tables."""
+
+    def fit(table: Table, epsilon: float, seed: int) -> Made:
+        own = {"noise": noise, "noise_seed": seed if noise == "fast" else None}
+        began, used = time.perf_counter(), time.process_time()
+        model = Synthesizer(epsilon=epsilon, delta=DELTA, seed=seed, settings=settings, **own)
+        model.fit(table.train, schema=table.schema)
+        seconds, cpu = time.perf_counter() - began, time.process_time() - used
+        return Made(records=model.sample(len(table.train), seed=seed), seconds=seconds, cpu_seconds=cpu)
+
+    return fit
+
+
+def theirs(name: str, most: int) -> Fit:
+    """A peer, for so many CPU seconds at most."""
+
+    def fit(table: Table, epsilon: float, seed: int) -> Made:
+        made = run_peer(
+            PEERS[name],
+            table.train,
+            schema=table.schema,
+            epsilon=epsilon,
+            delta=DELTA,
+            seed=seed,
+            launch=Launch(seconds=5.0 * most, cpu_seconds=most),
+        )
+        return Made(records=made.records, seconds=made.fit_seconds, cpu_seconds=made.fit_cpu_seconds)
+
+    return fit
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", choices=sorted(TABLES))
@@ -288,9 +341,15 @@ def main() -> None:
     parser.add_argument("--noise", default="exact", choices=("exact", "fast"))
     parser.add_argument("--no-auroc", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the settings: fitting.steps=500")
+    parser.add_argument("--peers", nargs="*", default=[], choices=sorted(PEERS), help="after ours, in this order")
+    parser.add_argument("--peer-seeds", type=int, default=1)
+    parser.add_argument("--peer-seconds", type=int, default=1200, help="of its process, after which a peer is stopped")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for the synthetic tables")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")
     settings = {name: json.loads(value) for name, value in (change.split("=") for change in asked.set)}
+    methods = {"gpate": (ours(asked.noise, settings), asked.seeds)}
+    methods |= {name: (theirs(name, asked.peer_seconds), asked.peer_seeds) for name in asked.peers}
     for name in asked.data:
         table = TABLES[name]()
 
@@ -298,21 +357,30 @@ def main() -> None:
             more = prediction(made, table) if table.positive is not None and not asked.no_auroc else {}
             return {**distances(made, table), **moments(made, table), **more}
 
-        rows: list[dict[str, Any]] = [{"epsilon": "real", **_printed([scores(table.floor)]), "seconds": ""}]
-        for epsilon in asked.epsilon:
+        rows: list[dict[str, Any]] = [{"method": "real", "epsilon": "", **_printed([scores(table.floor)])}]
+        rows[0] |= {"seconds": "", "CPU": ""}
+        for (method, (fit, seeds)), epsilon in product(methods.items(), asked.epsilon):
             runs = []
-            for seed in range(asked.seeds):
-                noise = {"noise": asked.noise, "noise_seed": seed if asked.noise == "fast" else None}
-                began = time.perf_counter()
-                model = Synthesizer(epsilon=epsilon, delta=DELTA, seed=seed, settings=settings, **noise)
-                model.fit(table.train, schema=table.schema)
-                seconds = time.perf_counter() - began
-                figures = {**scores(model.sample(len(table.train), seed=seed)), "seconds": seconds}
-                runs.append(figures)
-                line = {"data": name, "epsilon": epsilon, "delta": DELTA, "seed": seed, "noise": asked.noise, **figures}
+            for seed in range(seeds):
+                line = {"data": name, "method": method, "epsilon": epsilon, "delta": DELTA, "seed": seed}
+                line |= {"noise": asked.noise, "set": asked.set} if method == "gpate" else {}
+                line |= {"tested on": "test" if os.environ.get("GPATE_TEST") else "held out"}
+                try:
+                    made = fit(table, epsilon, seed)
+                except PeerTooSlow:
+                    line |= {"ended": f"stopped after {asked.peer_seconds} CPU seconds"}
+                except PeerFailed as problem:
+                    line |= {"ended": str(problem)}
+                else:
+                    runs.append({**scores(made.records), "seconds": made.seconds, "CPU": made.cpu_seconds})
+                    line |= runs[-1]
+                    if asked.keep:
+                        asked.keep.mkdir(parents=True, exist_ok=True)
+                        made.records.to_parquet(asked.keep / f"{name}-{method}-{epsilon:g}-{seed}.parquet")
                 with RESULTS.open("a") as out:
-                    out.write(json.dumps({**line, "set": asked.set}) + "\n")
-            rows.append({"epsilon": epsilon, **_printed(runs)})
+                    out.write(json.dumps(line) + "\n")
+            found = _printed(runs) if runs else {"seconds": f"over {asked.peer_seconds}, or failed"}
+            rows.append({**dict.fromkeys(rows[0], ""), "method": method, "epsilon": epsilon, **found})
         show(f"{name}: {len(table.train):,} records, delta {DELTA:g}, {asked.noise} noise, {asked.seeds} seeds", rows)
 
 

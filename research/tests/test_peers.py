@@ -57,7 +57,7 @@ COPY = """
 import pandas as pd
 records = pd.read_parquet(folder / "records.parquet")
 records.sample(job["rows"], replace=True, random_state=job["seed"]).to_parquet(folder / "synthetic.parquet")
-result = {"fit_seconds": 1.5, "sample_seconds": 0.5, "version": "1.0", "settings": {"epsilon": job["epsilon"]}}
+result = {"fit_seconds": 1.5, "fit_cpu_seconds": 1.25, "sample_seconds": 0.5, "version": "1.0", "settings": {"epsilon": job["epsilon"]}}
 (folder / "result.json").write_text(json.dumps(result))
 (Path(sys.argv[0]).parent / "seen").write_text(json.dumps([str(folder), folder.stat().st_mode & 0o777, job]))
 """
@@ -82,7 +82,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def run(peer: Peer, **more):
-    launch = {key: more.pop(key) for key in ("python", "seconds", "log") if key in more}
+    launch = {key: more.pop(key) for key in ("python", "seconds", "cpu_seconds", "log") if key in more}
     given = {"schema": SCHEMA, "epsilon": 1.0, "delta": 1e-5, **more}
     return run_peer(peer, FRAME, launch=Launch(**{"python": sys.executable, **launch}), **given)
 
@@ -137,7 +137,7 @@ def test_a_peer_runs_and_leaves_nothing_behind(fake, tmp_path: Path) -> None:
     found = run(fake(COPY), rows=50, seed=3, log=tmp_path / "log")
     assert len(found.records) == 50
     assert list(found.records.columns) == SCHEMA.names
-    assert (found.fit_seconds, found.sample_seconds, found.version) == (1.5, 0.5, "1.0")
+    assert (found.fit_seconds, found.fit_cpu_seconds, found.sample_seconds, found.version) == (1.5, 1.25, 0.5, "1.0")
     assert found.settings == {"epsilon": 1.0}
     folder, mode, job = json.loads((tmp_path / "seen").read_text())
     assert not Path(folder).exists()
@@ -192,7 +192,14 @@ def test_a_slow_peer_is_stopped(fake, tmp_path: Path) -> None:
     assert not (tmp_path / "done").exists()
 
 
-@pytest.mark.parametrize("wrong", [{"epsilon": 0}, {"delta": 1.0}, {"seconds": 0}, {"seed": -1}])
+def test_a_peer_is_stopped_by_the_time_of_its_processor(fake) -> None:
+    """Waiting costs nothing."""
+    assert len(run(fake("time.sleep(1.5)" + COPY), cpu_seconds=30).records) == len(FRAME)
+    with pytest.raises(PeerTooSlow, match="1 CPU seconds"):
+        run(fake("while True:\n    pass"), cpu_seconds=1)
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": 0}, {"delta": 1.0}, {"seconds": 0}, {"cpu_seconds": 0}, {"seed": -1}])
 def test_wrong_settings_are_refused_before_anything_is_written(fake, wrong) -> None:
     with pytest.raises(InvalidValue):
         run(fake(COPY), **wrong)

@@ -241,7 +241,7 @@ def test_a_peer_is_evaluated_as_ours_and_is_named_when_it_is_missing(
     def stand_in(peer: Peer, records: Any, **named: Any) -> PeerRun:
         given.update(named, peer=peer.name)
         facts = {"version": "1.0", "settings": {"bins": 20}}
-        return PeerRun(records=records, fit_seconds=12.5, sample_seconds=0.5, **facts)  # type: ignore[arg-type]
+        return PeerRun(records=records, fit_seconds=12.5, fit_cpu_seconds=11.0, sample_seconds=0.5, **facts)  # type: ignore[arg-type]
 
     monkeypatch.setenv(PEERS["dpmm-aim"].variable, sys.executable)
     monkeypatch.setattr("gpate_research.peers.run_peer", stand_in)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ class PeerRun:
     Attributes:
         records: synthetic, with the schema's columns.
         fit_seconds: of its own clock, without start and files.
+        fit_cpu_seconds: of its process meanwhile.
         sample_seconds: likewise.
         version: of its package.
         settings: what the script chose for it.
@@ -106,6 +108,7 @@ class PeerRun:
 
     records: pd.DataFrame
     fit_seconds: float
+    fit_cpu_seconds: float
     sample_seconds: float
     version: str
     settings: dict[str, Any]
@@ -118,15 +121,19 @@ class Launch:
     Attributes:
         python: of its environment; by default what its variable says.
         seconds: after so many it is stopped.
+        cpu_seconds: of its process; likewise. The limit to compare by on a shared machine.
         log: a file for what it prints. Private.
     """
 
     python: str | os.PathLike[str] | None = None
     seconds: float = 1200.0
+    cpu_seconds: int | None = None
     log: Path | None = None
 
     def __post_init__(self) -> None:
         require_positive("seconds", self.seconds)
+        if self.cpu_seconds is not None:
+            require_count("cpu_seconds", self.cpu_seconds, 1)
 
 
 def run_peer(
@@ -186,6 +193,7 @@ def run_peer(
         return PeerRun(
             records=taken(table, schema),
             fit_seconds=float(result["fit_seconds"]),
+            fit_cpu_seconds=float(result["fit_cpu_seconds"]),
             sample_seconds=float(result["sample_seconds"]),
             version=str(result["version"]),
             settings=dict(result["settings"]),
@@ -194,6 +202,9 @@ def run_peer(
 
 def _wait(command: list[str], peer: Peer, launch: Launch) -> None:
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    program = command[0]
+    if launch.cpu_seconds is not None:
+        command = ["sh", "-c", f'ulimit -S -t {launch.cpu_seconds} && exec "$@"', "sh", *command]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     with launch.log.open("wb") if launch.log is not None else open(os.devnull, "wb") as out:
         try:
@@ -205,9 +216,13 @@ def _wait(command: list[str], peer: Peer, launch: Launch) -> None:
                 f"{peer.name} was stopped after {launch.seconds:g} seconds. Fix: give it more, or less to do."
             ) from None
         except OSError:
-            raise PeerMissing(f"{command[0]} cannot be run. Fix: {peer.install}; then name its bin/python.") from None
+            raise PeerMissing(f"{program} cannot be run. Fix: {peer.install}; then name its bin/python.") from None
+    if code == -signal.SIGXCPU:
+        raise PeerTooSlow(
+            f"{peer.name} was stopped after {launch.cpu_seconds} CPU seconds. Fix: give it more, or less to do."
+        )
     if code == MISSING:
-        raise PeerMissing(f"{command[0]} does not have {peer.package}. Fix: {peer.install}; then name its bin/python.")
+        raise PeerMissing(f"{program} does not have {peer.package}. Fix: {peer.install}; then name its bin/python.")
     if code:
         raise PeerFailed(f"{peer.name} ended with code {code}. Fix: give a log, and look into it.")
 
