@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,12 @@ from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
 from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
+from gpate.features.patches import patch_bank
+from gpate.features.standardised import Standardised, standardise
+from gpate.generators.labeller import LabellerSpec
 from gpate.methods.base import chunk_for
-from gpate.methods.embedding.method import Embedding, _Releases, rows_alike
+from gpate.methods.embedding import Embedding
+from gpate.methods.embedding.record_vectors import CPU, rows_alike, vectors
 from gpate.methods.embedding.settings import COLOUR_IMAGES
 from gpate.run.folder import RunFolder
 from gpate.schema import ImageSchema
@@ -36,6 +41,15 @@ def learned() -> FeatureMap:
     return learn_features(images, torch.arange(60) % 3, 3, settings=learner, streams=Streams(0))
 
 
+def labelling() -> FeatureMap:
+    images = torch.rand(60, *SHAPE, generator=torch.Generator().manual_seed(0))
+    spec = LabellerSpec(scales=1, orientations=4, filters=6, grid=2, mirrored=True)
+    bank = patch_bank(1, filters=6, stream=Streams(0).torch("patches"))
+    features = partial(spec.features, SHAPE, bank)
+    state = standardise(features(images), directions=20, stream=Streams(0).torch("directions"))
+    return Standardised(features, state)
+
+
 MAPS: dict[str, FeatureMap] = {
     "scattering": image_features(SHAPE, settings=ImageFeatures(base="scattering", direction=1.0), streams=Streams(0)),
     "pixels": image_features(SHAPE, settings=ImageFeatures(base="pixels", direction=1.0), streams=Streams(0)),
@@ -49,6 +63,7 @@ MAPS: dict[str, FeatureMap] = {
         SHAPE, settings=ImageFeatures(base="scattering+pixels", frequencies=33), streams=Streams(0)
     ),
     "learned": learned(),
+    "labeller": labelling(),
 }
 
 
@@ -90,7 +105,7 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
         folder = RunFolder.create(tmp_path / str(len(kept)))
         settings = settings_for("embedding", embedding=Embedding(chunk=16))
         run = make_run(pictures[kept], labels[kept], schema, settings, gate=gate, folder=folder)
-        return opened(mechanism.exact(_Releases(run, Embedding(chunk=16), 0.0).vectors(phi)))
+        return opened(mechanism.exact(vectors(run, phi, CPU)))
 
     moved = sums(everyone) - sums(everyone[everyone != out])
     squares = sum(int(step) ** 2 for step in moved.flatten())

@@ -6,6 +6,7 @@ from gpate.boundary.domain import NoisyBounds, NoisyCategories, NoisyUnitSizes, 
 from gpate.boundary.gate import Gate, Grids, NoiseGrids, Voucher
 from gpate.boundary.majority import NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
+from gpate.boundary.products import NoisyProducts
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
 from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors, unit_bound
@@ -35,6 +36,7 @@ __all__ = [
     "NoisyCategories",
     "NoisyCounts",
     "NoisyMajority",
+    "NoisyProducts",
     "NoisySum",
     "NoisyTally",
     "NoisyTypes",

@@ -62,6 +62,7 @@ class NoisySum:
     dimension: int
     groups: int = 1
     l2_bound: float = 1.0
+    purpose: ClassVar[str] = "sum"
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
@@ -105,7 +106,7 @@ class NoisySum:
 
     def release(self, sums: Sensitive[Tensor], gate: Gate) -> Released[NDArray[np.float64]]:
         """Noises a fixed-point sum: float64 [groups, dimension]."""
-        voucher = gate.pay(self.event(gate), purpose="sum")
+        voucher = gate.pay(self.event(gate), purpose=self.purpose)
         noisy = voucher.perturb(opened(sums).cpu().numpy(), unit=self.unit)
         return Released(noisy, receipts=(voucher.receipt,))
 

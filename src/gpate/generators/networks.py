@@ -20,6 +20,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
 from gpate.generators.class_norm import ClassNorm
+from gpate.generators.labeller import Labeller, LabellerSpec
 
 LEAK = 0.2
 _X86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
@@ -41,6 +42,7 @@ class GeneratorSpec:
         network: of an image: `dcgan` (the paper's), `narrow` (the same with fewer maps), `residual` (larger, smoother) or
             `dense` (for very small images).
         maps: of a residual network at its full size, or of a narrow one's last hidden layer, where the paper's has 64.
+        labeller: of images: says which class each of them shows; None where the class that the generator was asked for counts.
     """
 
     kind: str
@@ -52,8 +54,13 @@ class GeneratorSpec:
     softmax: tuple[tuple[int, int], ...] = ()
     network: str = "dcgan"
     maps: int = 64
+    labeller: LabellerSpec | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.labeller, dict):
+            object.__setattr__(self, "labeller", LabellerSpec(**self.labeller))
+        if self.labeller is not None and self.kind != "image":
+            raise InvalidValue("labeller", self.labeller, "none for a table")
         if self.kind not in ("image", "table"):
             raise InvalidValue("kind", self.kind, "'image' or 'table'")
         if self.network not in IMAGE_NETWORKS:
@@ -70,17 +77,22 @@ class GeneratorSpec:
         """Length of one record."""
         return self.channels * self.height * self.width
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one record."""
+        return self.channels, self.height, self.width
+
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors [count, latent] on the stream's device, uniform on [-1, 1] as in DCGAN."""
         return torch.rand(count, self.latent, generator=stream, device=stream.device) * 2 - 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "labeller" or value is not None}
 
 
 def build_network(spec: GeneratorSpec) -> nn.Module:
-    """The network for a spec: (latents [m, latent], labels [m]) -> records [m, dims] in [0, 1]."""
+    """The network for a spec, with its labeller: (latents [m, latent], labels [m]) -> records [m, dims] in [0, 1]."""
     if spec.kind == "table":
         return TableGenerator(spec)
     kinds: dict[str, type[nn.Module]] = {
@@ -89,7 +101,10 @@ def build_network(spec: GeneratorSpec) -> nn.Module:
         "residual": ResidualGenerator,
         "dense": DenseGenerator,
     }
-    return kinds[spec.network](spec)
+    network = kinds[spec.network](spec)
+    if spec.labeller is not None:
+        network.labeller = Labeller(spec.labeller, spec.shape, spec.classes)
+    return network
 
 
 class Up(nn.Module):

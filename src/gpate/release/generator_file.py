@@ -24,7 +24,8 @@ from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
+"""Of a generator with a labeller; others are written as version 1, which 0.1.0 reads."""
 _SHARES_TOLERANCE = 1e-6
 _MOST_HEADER = 2**21
 """Bytes of names and shapes of the tensors: some hundred for each."""
@@ -49,7 +50,7 @@ class Config:
     def to_bytes(self) -> bytes:
         """The file."""
         content = {
-            "gpate_config": CONFIG_VERSION,
+            "gpate_config": CONFIG_VERSION if getattr(self.spec, "labeller", None) else 1,
             "generator": spec_to_json(self.spec),
             "shares": self.shares,
             "settings": self.settings,

@@ -34,6 +34,7 @@ from gpate.release.certificate import Certificate
 from gpate.release.conditions import Conditions, conditions_of
 from gpate.release.constrained_rows import HOW, Acceptance, satisfying
 from gpate.release.generator_file import Config, fit_problems, network_from, shortened, weights_from_bytes
+from gpate.release.labelled_images import Labelled, labelled_images
 from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
@@ -63,6 +64,7 @@ class Release:
         shares: class proportions.
         notes: warnings of its run.
         acceptance: how the records of the latest sample came to satisfy the constraints of their schema.
+        labelled: how the images of the latest sample got their labels, if the generator has a labeller.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Release:
         self._table = TableCodec(schema) if isinstance(schema, TableSchema) else None
         self._images = ImageCodec(schema) if isinstance(schema, ImageSchema) else None
         self.block = TABLE_BLOCK if self._table else IMAGE_BLOCK
-        self.acceptance = Acceptance()
+        self.acceptance, self.labelled = Acceptance(), Labelled()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, check: bool = True) -> Self:
@@ -159,8 +161,31 @@ class Release:
         conditions = conditions_of(self.schema, where)
         if balanced and conditions.label is not None:
             raise InvalidValue("balanced", True, "false when a class is requested")
-        streams, self.acceptance = Streams(seed), Acceptance()
+        streams, self.acceptance, self.labelled = Streams(seed), Acceptance(), Labelled()
         return self._chunks(n, size, self._blocks(conditions, streams, balanced), streams.seed)
+
+    @torch.no_grad()
+    def probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """What the labeller thinks of images, [n, classes]: a probability for each class.
+
+        Args:
+            images: [n, height, width] or [n, height, width, 3], such as `sample` returns.
+
+        Raises:
+            InvalidValue: the generator of this release has no labeller, or the images have another size.
+        """
+        if not isinstance(self.spec, GeneratorSpec) or self.spec.labeller is None:
+            fix = "Fix: fit with a labeller, `labelling.share` above 0."
+            raise InvalidValue("release", str(self.folder), "one with a labeller", fix)
+        channels, height, width = self.spec.shape
+        expected = (height, width) if channels == 1 else (height, width, channels)
+        if images.shape[1:] != expected:
+            raise InvalidValue("images", list(images.shape), f"of shape [n, {', '.join(map(str, expected))}]")
+        device = next(self._network.parameters()).device
+        pixels = torch.from_numpy(np.ascontiguousarray(images)).view(-1, height, width, channels).permute(0, 3, 1, 2)
+        parts = [self._network.labeller(part.to(device).float() / 255) for part in pixels.split(self.block)]
+        found: NDArray[np.float64] = torch.cat(parts).double().softmax(1).cpu().numpy()
+        return found
 
     def _blocks(self, conditions: Conditions, streams: Streams, balanced: bool) -> Iterator[Any]:
         """Records that meet the conditions, block after block, indefinitely."""
@@ -195,7 +220,12 @@ class Release:
                 labels,
                 lambda again, wanted: self._rows(wanted, streams, number, *again, points=None if again else rest),
             )
-        features = draw(self._network, self.spec, labels, streams.torch("sample-latent", number))
+        stream = streams.torch("sample-latent", number)
+        if isinstance(self.spec, GeneratorSpec) and self.spec.labeller is not None:
+            features, how = labelled_images(self._network, self.spec, labels, stream)
+            self.labelled += how
+        else:
+            features = draw(self._network, self.spec, labels, stream)
         assert self._images is not None
         images = self._images.decode(features.view(-1, *self._images.shape))
         return images, self._images.decode_labels(labels) if self.schema.classes else None

@@ -5,6 +5,7 @@
         choose a feature map phi: at first scattering, later what a classifier learned from the student's own images
         release the sum of phi over the records of each class, with noise
         train the student until the class means of phi over its images match all that was released
+    train a labeller on the records, with noise, and let it label the student's images
 
 Every record speaks for itself in one vector of bounded length, so one release hears all records at once; the rest is
 post-processing.
@@ -17,8 +18,7 @@ released things only, and how many records there are is used only to read them i
 **Resuming.** Counts and sums come from the transcript, learned maps from private/; a resumed run trains from the last whole
 round.
 
-**Independent of the batch.** A record's vector must not depend on the others it is computed with, or leaving one out would
-move them too. So records go through phi in chunks of one fixed size, the last one filled up, and phi treats each by itself.
+**Labels.** A share of the budget may go to a labeller (`gpate.methods.embedding.labelling`), which then says what class each image shows.
 
 **DP-MERF** (Harder, Adamczewski and Park 2021) is this with one round and Fourier features of the pixels: `MERF`. A table's
 encoded row is taken as an image of one line.
@@ -26,8 +26,10 @@ encoded row is taken as an image of one line.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -37,7 +39,8 @@ from torch import Tensor
 
 from gpate.accounting import Event, Tally
 from gpate.accounting.expected import Step
-from gpate.boundary import NoisyCounts, NoisySum, RecordVectors, Released, Sensitive, unit_bound
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import NoisyCounts, NoisyProducts, NoisySum, Released, unit_bound
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Combined, FeatureMap, LearnedFeatures, learn_features
 from gpate.features.image_features import SMALL, image_features
@@ -45,7 +48,9 @@ from gpate.generators import GeneratorSpec, Student, spec_for
 from gpate.generators.matching import Target, match
 from gpate.generators.student import sample_chunks
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
-from gpate.methods.embedding.settings import COLOUR_IMAGES, MERF, SMALL_IMAGES, Embedding
+from gpate.methods.embedding.labelling import Labelling, step_name, train_labeller
+from gpate.methods.embedding.record_vectors import CPU, read_vectors
+from gpate.methods.embedding.settings import COLOUR_IMAGES, IMAGES, MERF, SMALL_IMAGES, Embedding
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.settings import Settings
 from gpate.run.checkpoints import Checkpoints
@@ -55,11 +60,8 @@ from gpate.schema import ImageSchema, TableSchema
 _LATER = "later"
 """The fraction that is left for what comes after the rounds."""
 
-
-_CPU = torch.device("cpu")
-
-_CHECKED = 8
-"""Made-up images with which a device is checked: a third of them show rows that are added up in another order."""
+_LABELLER = "labeller"
+"""The fraction of the labeller, all steps together."""
 
 
 class EmbeddingMethod(Method):
@@ -73,7 +75,7 @@ class EmbeddingMethod(Method):
         """The defaults for images, and DP-MERF."""
         log = "research/research-log.md, section Images"
         images = {
-            "default-images": (log, Embedding()),
+            "default-images": (log, IMAGES),
             "default-small-images": (f"{log}: Digits", SMALL_IMAGES),
             "default-colour-images": (f"{log}: CelebA", COLOUR_IMAGES),
         }
@@ -98,7 +100,8 @@ class EmbeddingMethod(Method):
 
     def smallest(self, settings: Settings) -> dict[str, Any]:
         """One training step a round."""
-        return {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4}
+        training = {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4}
+        return {**training, "labelling.samples": 64}
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """All of the budget is Gaussian."""
@@ -110,19 +113,35 @@ class EmbeddingMethod(Method):
         return Plan(spec=spec, chunk=own.chunk or 0)
 
     def fit(self, run: Run) -> Fitted:
-        """All rounds."""
-        student = embed(run)
-        return Fitted(student.network, student.spec, student.shares, run.settings)
+        """All rounds, and the labeller."""
+        releases = _Releases(run, run.settings.of(Embedding), reserve=0.0)
+        student = _rounds(run, releases)
+        if not releases.labelled:
+            return Fitted(student.network, student.spec, student.shares, run.settings)
+        labelling = releases.labelling()
+        labeller, spec = train_labeller(run, student, releases.counts().value, labelling, releases.budget)
+        student.network.labeller = labeller
+        filled = {"labelling.steps": labelling.steps, "labelling.rate": labelling.rate}
+        return Fitted(
+            student.network, replace(student.spec, labeller=spec), student.shares, run.settings.changed(filled)
+        )
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
-        """Class counts, then the sums of every round, each with its fraction of the budget."""
-        return run.problems(implied_steps(run))
+        """Class counts, the sums of every round and the gradients of the labeller, each with its fraction of the budget."""
+        steps = implied_steps(run)
+        last = bool(
+            run.settings.of(Embedding).labelling.steps
+        )  # which the slack of exact noise leaves nothing for at a huge epsilon
+        return run.problems(steps, *([steps[:-1]] if last else []))
 
 
 def embed(run: Run, *, reserve: float = 0.0) -> Student:
     """Runs all rounds and returns the finished student; `reserve` of the budget, after the class counts, is left."""
+    return _rounds(run, _Releases(run, run.settings.of(Embedding), reserve=reserve))
+
+
+def _rounds(run: Run, releases: _Releases) -> Student:
     settings, ranks, monitor = run.settings.of(Embedding), run.ranks, run.monitor
-    releases = _Releases(run, settings, reserve)
     student = Student(settings.spec_for(run.spec), init=run.streams.torch("init"), device=run.device)
     counts = releases.counts()
     checkpoints = Checkpoints(run.folder)
@@ -135,7 +154,7 @@ def embed(run: Run, *, reserve: float = 0.0) -> Student:
     for r in range(len(settings.shares)):
         phi = _features(r, student, settings, run)
         try:
-            on_cpu = partial(_features, r, student, settings, run, _CPU)
+            on_cpu = partial(_features, r, student, settings, run, CPU)
             sums, sigma = releases.sums(phi, r, on_cpu=on_cpu)
         except BudgetExceeded:
             if not targets:
@@ -182,8 +201,11 @@ def implied_steps(run: FinishedRun, *, reserve: float = 0.0) -> list[Step]:
     assert isinstance(spec, GeneratorSpec)
     most = run.schema.records_per_unit
     bound = unit_bound(most)
-    fractions, steps, ahead = _fractions(settings, reserve), [], 1.0
+    fractions, steps, ahead = _fractions(settings, spec, reserve), [], 1.0
     for name, fraction in fractions.items():
+        if name == _LABELLER:
+            steps += _labeller_steps(run, settings.labelling, fraction, ahead)
+            continue
         part = fraction / ahead
         ahead -= fraction
         if name == "class counts":
@@ -201,6 +223,24 @@ def implied_steps(run: FinishedRun, *, reserve: float = 0.0) -> list[Step]:
 
             steps.append(Step(purpose="sum", event=sums))
     return steps
+
+
+def _labeller_steps(run: FinishedRun, labelling: Labelling, fraction: float, ahead: float) -> list[Step]:
+    """Gradients of the labeller, with equal parts of its fraction."""
+    spec = run.spec
+    assert isinstance(spec, GeneratorSpec)
+    bound, number = unit_bound(run.schema.records_per_unit), labelling.steps or 0
+    found = []
+    for step in range(number):
+        part = fraction / number / (ahead - step * fraction / number)
+
+        def gradient(spent: Tally, part: float = part) -> Event:
+            sigma = run.division.sigma(spent, part, sensitivity=bound)
+            dims = labelling.inputs(spec.shape)
+            return NoisyProducts(sigma=sigma, dimension=dims, groups=spec.classes, l2_bound=bound).event(run.grids)
+
+        found.append(Step(purpose=NoisyProducts.purpose, event=gradient))
+    return found
 
 
 def target_for(
@@ -267,12 +307,13 @@ def _dims(settings: Embedding, spec: GeneratorSpec, r: int) -> int:
     return settings.later.dims(spec.classes) + (drawn if settings.later_first else 0)
 
 
-def _fractions(settings: Embedding, reserve: float) -> dict[str, float]:
-    """Of the budget, by release, in their order."""
+def _fractions(settings: Embedding, spec: GeneratorSpec, reserve: float) -> dict[str, float]:
+    """Of the budget, by release, in their order. Where something is left for later, or with a single class, there is no labeller."""
     rest = 1.0 - settings.counts_share
-    rounds = {_round(r): rest * (1.0 - reserve) * share for r, share in enumerate(settings.shares)}
-    later = {_LATER: rest * reserve} if reserve else {}
-    return {"class counts": settings.counts_share, **rounds, **later}
+    labels = settings.labelling.share if spec.classes > 1 and not reserve else 0.0
+    rounds = {_round(r): rest * (1.0 - reserve - labels) * share for r, share in enumerate(settings.shares)}
+    after = {_LATER: rest * reserve, _LABELLER: rest * labels}
+    return {"class counts": settings.counts_share, **rounds, **{name: part for name, part in after.items() if part}}
 
 
 class _Releases:
@@ -284,15 +325,32 @@ class _Releases:
         reserve: fraction that is left after the class counts for what comes later.
     """
 
-    def __init__(self, run: Run, settings: Embedding, reserve: float) -> None:
+    def __init__(self, run: Run, settings: Embedding, *, reserve: float) -> None:
         self._run, self._settings = run, settings
-        self._budget = BudgetSplit(run.transcript, _fractions(settings, reserve))
+        fractions = _fractions(settings, run.spec, reserve)
+        self.labelled = _LABELLER in fractions
+        self.budget = BudgetSplit(run.transcript, fractions)
+        self._counts: Released[np.ndarray] | None = None
 
     def counts(self) -> Released[np.ndarray]:
         """Class counts, at least one each."""
+        if self._counts is None:
+            self._counts = self._counted()
+        return self._counts
+
+    def labelling(self) -> Labelling:
+        """Settings of the labeller with its number of steps, each of which has a fraction of the budget from now on."""
+        budget = self._run.gate.budget
+        mu = math.sqrt(self.budget.fractions[_LABELLER]) * mu_for(budget.epsilon, delta=budget.delta)
+        labelling = self._settings.labelling.scheduled(mu, float(self.counts().value.sum()))
+        assert labelling.steps is not None
+        self.budget.divide(_LABELLER, {step_name(step): 1.0 for step in range(labelling.steps)})
+        return labelling
+
+    def _counted(self) -> Released[np.ndarray]:
         run = self._run
         most = run.schema.records_per_unit
-        sigma = self._budget.sigma("class counts", sensitivity=most)
+        sigma = self.budget.sigma("class counts", sensitivity=most)
         mechanism = NoisyCounts(classes=run.spec.classes, sigma=sigma, records_per_unit=most)
         found = run.transcript.ask(
             "class counts", run.records.class_counts, lambda total: mechanism.release(total, run.gate), sigma=sigma
@@ -311,58 +369,15 @@ class _Releases:
         """
         run = self._run
         bound = phi.bound * unit_bound(run.schema.records_per_unit)
-        sigma = self._budget.sigma(_round(r), sensitivity=bound)
+        sigma = self.budget.sigma(_round(r), sensitivity=bound)
         mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=run.spec.classes, l2_bound=bound)
         released = run.transcript.ask(
             _round(r),
-            lambda: mechanism.exact(self._read(phi, on_cpu)),
+            lambda: mechanism.exact(read_vectors(run, phi, on_cpu=on_cpu)),
             lambda total: mechanism.release(total, run.gate),
             sigma=sigma,
         )
         return released, sigma
-
-    def _read(self, phi: FeatureMap, on_cpu: Callable[[], FeatureMap]) -> Iterator[Sensitive[RecordVectors]]:
-        run, spec = self._run, self._run.spec
-        alike = rows_alike(phi, (spec.channels, spec.height, spec.width), chunk=run.plan.chunk, device=run.device)
-        if all(run.ranks.gather(alike)):
-            return self.vectors(phi)
-        run.monitor.on_warning(
-            "This GPU computes an image differently in different places of a chunk, which the guarantee does not allow: images are "
-            "read on the CPU instead, which takes longer."
-        )
-        return self.vectors(on_cpu(), _CPU)
-
-    def vectors(self, phi: FeatureMap, device: torch.device | None = None) -> Iterator[Sensitive[RecordVectors]]:
-        """What each record gives, chunk by chunk: chunks are filled up, so that a record's vector is independent of the batch."""
-        run, size = self._run, self._run.plan.chunk
-        spec, device = run.spec, device or run.device
-
-        @torch.no_grad()
-        def of(images: Tensor, labels: Tensor) -> RecordVectors:
-            filled = images.new_zeros(size, spec.dims)
-            filled[: len(images)] = images
-            vectors = phi(filled.to(device, torch.float32).view(-1, spec.channels, spec.height, spec.width))
-            return RecordVectors(vectors[: len(images)], labels.to(device))
-
-        return run.records.map(of, chunk=size)
-
-
-def rows_alike(phi: FeatureMap, shape: tuple[int, int, int], *, chunk: int, device: torch.device) -> bool:
-    """Whether a device computes a record alike in any place of a chunk, to the last bit.
-
-    Otherwise leaving out one record would move the others. On a CPU, tests hold the maps to it. What a GPU's libraries do depends on
-    GPU, sizes and versions, so it is looked at, with made-up images that are in all places at once.
-    """
-    if device.type == "cpu":
-        return True
-    stream = torch.Generator().manual_seed(0)
-    for _ in range(_CHECKED):
-        image = torch.rand(1, *shape, generator=stream)
-        with torch.no_grad():
-            vectors = phi(image.expand(chunk, *shape).contiguous().to(device))
-        if not torch.equal(vectors[:1].expand_as(vectors), vectors):
-            return False
-    return True
 
 
 def _round(r: int) -> str:

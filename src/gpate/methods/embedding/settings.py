@@ -12,6 +12,7 @@ from gpate.features.image_features import SMALL, ImageFeatures
 from gpate.generators import GeneratorSpec
 from gpate.generators.matching import Matching
 from gpate.generators.networks import IMAGE_NETWORKS
+from gpate.methods.embedding.labelling import Labelling
 
 _FEWEST_STEPS = 0.25
 """Share of the steps that is taken however large the noise is."""
@@ -35,6 +36,7 @@ class Embedding:
         later_weight: of later rounds' targets in the loss, over what their noise gives them.
         little_noise: of a class mean, seen along one image (`noise_of`), up to which all steps are taken. With more there are
             fewer steps in proportion, down to a quarter: who matches for long learns the noise. None: always all steps.
+        labelling: of the labeller, which takes its share of the budget from the rounds.
         network: of the student: `residual`, `dcgan`, `dense`, or by the images' size: `auto` is dense under 16 pixels, else
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
@@ -55,6 +57,7 @@ class Embedding:
     )
     later_weight: float = 1.0
     little_noise: float | None = 0.0005
+    labelling: Labelling = field(default_factory=Labelling)
     network: str = "auto"
     maps: int = 64
     latent: int = 50
@@ -102,6 +105,7 @@ class Embedding:
 
         return {
             **rounds,
+            "labelling.share": 0.0,
             "little_noise": None,  # so short a training does not get to the noise
             "network": "dense" if self.network == "dense" else "light",
             "maps": min(self.maps, 16),
@@ -122,6 +126,10 @@ class Embedding:
         }
 
 
+IMAGES = Embedding(labelling=Labelling(share=0.3))
+"""For other grey images."""
+
+
 SMALL_IMAGES = Embedding(
     shares=(1.0,),
     little_noise=None,
@@ -136,6 +144,7 @@ COLOUR_IMAGES = Embedding(
     shares=(0.28, *[0.08] * 9),
     matching=Matching(steps=1600, batch=400, memory=0.95),
     rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),
+    labelling=Labelling(share=0.4),
     maps=32,
 )
 """For photographs: many short rounds. What tells their classes apart is a small part of what they show, so a student soon has

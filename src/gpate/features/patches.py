@@ -1,0 +1,139 @@
+"""Features of small patches of an image, with a bank of filters that no photograph has been looked at for.
+
+Where an image has an edge, a corner or a stripe is found by comparing its patches with a bank of typical ones (Coates, Ng and
+Lee 2011). The bank here is cut from dead leaves: pictures of discs and bricks of all sizes and colours that fell on each
+other (Lee, Mumford and Huang 2001), drawn from a seed. Their patches have much of the statistics of photographs, which are
+pictures of things in front of things.
+
+    patch       less its mean, over its contrast
+    response    its product with each filter; both whitened
+    feature     how far the response is above a threshold, on either side, averaged over each field of a coarse grid
+
+    >>> bank = patch_bank(3, filters=8, stream=torch.Generator().manual_seed(0))
+    >>> Patches((3, 32, 32), bank, grid=4).dims
+    256
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+PATCH = 6
+"""Height and width of a patch."""
+
+_CONTRAST = 10 / 255
+"""Added to the variance of a patch before it is divided by its root: a flat patch stays flat."""
+
+_THRESHOLD = 0.075
+"""Of a response, over the root of the numbers in a patch."""
+
+_WHITENING = 0.01
+"""Added to variances before whitening: directions in which patches hardly differ are not blown up."""
+
+_LARGEST = 48
+"""Larger images are halved, until they are not."""
+
+_CANVAS, _PICTURES, _LEAVES, _DRAWN = 32, 200, 150, 20_000
+_SMALLEST_LEAF, _LARGEST_LEAF = 1.5, 20.0
+_LEAST_VARIANCE = 0.01
+
+
+class Patches:
+    """Responses of an image's patches to a bank of filters, averaged over a grid: a transform, without a norm bound.
+
+    Args:
+        shape: channels, height, width.
+        bank: filters, [number, channels, PATCH, PATCH].
+        grid: fields each way.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], bank: Tensor, *, grid: int) -> None:
+        self.bank, self.grid = bank, grid
+        self.halvings = 0
+        while min(shape[1:]) >> self.halvings > _LARGEST:
+            self.halvings += 1
+        self.dims = 2 * len(bank) * grid**2
+        self._sums = bank.sum((1, 2, 3))[:, None, None]
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [m, dims]."""
+        for _ in range(self.halvings):
+            records = F.avg_pool2d(records, 2)
+        numbers = self.bank[0].numel()
+        mean = F.avg_pool2d(records.mean(1, keepdim=True), PATCH, 1)
+        square = F.avg_pool2d(records.square().mean(1, keepdim=True), PATCH, 1)
+        contrast = ((square - mean.square()) * numbers / (numbers - 1)).clamp(min=0.0).add(_CONTRAST).sqrt()
+        response = (F.conv2d(records, self.bank) - mean * self._sums) / contrast
+        threshold = _THRESHOLD * math.sqrt(numbers)
+        above = torch.cat([F.relu(response - threshold), F.relu(-response - threshold)], 1)
+        return F.adaptive_avg_pool2d(above, self.grid).flatten(1)
+
+
+def patch_bank(channels: int, *, filters: int, stream: torch.Generator) -> Tensor:
+    """Filters [filters, channels, PATCH, PATCH]: patches of dead leaves, whitened twice, so that their product with a patch
+    is that of the whitened two.
+    """
+    if not filters:
+        return torch.zeros(0, channels, PATCH, PATCH)
+    pictures = dead_leaves(_PICTURES, stream)
+    if channels == 1:
+        pictures = pictures.mean(1, keepdim=True)
+
+    def drawn(count: int) -> Tensor:
+        which = torch.randint(len(pictures), (count,), generator=stream)
+        row, column = torch.randint(_CANVAS - PATCH + 1, (2, count), generator=stream)
+        return pictures.unfold(2, PATCH, 1).unfold(3, PATCH, 1)[which, :, row, column].flatten(1)
+
+    def normalised(patches: Tensor) -> Tensor:
+        patches = patches - patches.mean(1, keepdim=True)
+        return patches / (patches.var(1, keepdim=True) + _CONTRAST).sqrt()
+
+    sample = normalised(drawn(_DRAWN)).double()
+    variances, directions = torch.linalg.eigh(sample.T @ sample / len(sample))
+    whiten = directions @ torch.diag((variances + _WHITENING).rsqrt()) @ directions.T
+    typical = drawn(20 * filters)
+    typical = typical[typical.var(1) > _LEAST_VARIANCE][:filters]
+    white = F.normalize(normalised(typical).double() @ whiten, dim=1)
+    return (white @ whiten).float().view(-1, channels, PATCH, PATCH)
+
+
+def dead_leaves(count: int, stream: torch.Generator) -> Tensor:
+    """Pictures [count, 3, 32, 32] in [0, 1]: ellipses and rectangles of random place, size (density r^-3), shape and shading,
+    the earlier in front of the later.
+    """
+
+    def uniform(*size: int) -> Tensor:
+        return torch.rand(*size, generator=stream)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=stream)
+
+    def each(values: Tensor) -> Tensor:
+        return values[:, None, None]
+
+    rows, columns = torch.meshgrid(torch.arange(float(_CANVAS)), torch.arange(float(_CANVAS)), indexing="ij")
+    pictures, covered = torch.zeros(count, 3, _CANVAS, _CANVAS), torch.zeros(count, _CANVAS, _CANVAS, dtype=torch.bool)
+    largest = _LARGEST_LEAF**-2
+    for _ in range(_LEAVES):
+        radius = (uniform(count) * (_SMALLEST_LEAF**-2 - largest) + largest).rsqrt()
+        across, down = (
+            columns - each(uniform(count) * (_CANVAS + 20) - 10),
+            rows - each(uniform(count) * (_CANVAS + 20) - 10),
+        )
+        turn, stretch, round_ = (
+            each(uniform(count) * math.pi),
+            each(torch.exp(0.5 * normal(count))),
+            each(uniform(count) < 0.5),
+        )
+        a = (turn.cos() * across + turn.sin() * down) / (each(radius) * stretch)
+        b = (turn.cos() * down - turn.sin() * across) / (each(radius) / stretch)
+        leaf = torch.where(round_, a.square() + b.square() <= 1, torch.maximum(a.abs(), b.abs()) <= 0.9) & ~covered
+        colour = uniform(count)[:, None] + 0.12 * normal(count, 3)
+        shade = 0.15 * (each(normal(count)) * a + each(normal(count)) * b)
+        pictures = torch.where(leaf[:, None], colour[:, :, None, None] + shade[:, None], pictures)
+        covered |= leaf
+    return pictures.clamp(0, 1)

@@ -1,0 +1,222 @@
+"""The labeller of a run: logistic regression on public features, trained on the records through the gate.
+
+    make synthetic images with the finished student; choose phi, |phi| <= 1, by them
+    for each step
+        release G, the sum over the records of phi(x) (softmax(phi(x) W) - e_class)^T, with noise
+        V <- 0.9 V + G / number of records, as released
+        W <- W - rate V
+    the labeller has the mean of W over the second half of the steps
+
+**Which event pays for what.** Every step is one release of `NoisyProducts`, and all steps have the same noise; together they
+take `share` of what is left of the budget after the class counts. The features, the number of steps and the rate depend on
+released values alone: the student and the noisy class counts.
+
+**Which use.** Where the labeller sees in most synthetic images the class that the generator was asked for, images in which it
+does not are left out (`LabellerSpec.agree`); otherwise all are used, with its labels. Looking at synthetic images is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpate.boundary import NoisyProducts, RecordVectors, Sensitive, unit_bound
+from gpate.boundary.products import fixed_weights
+from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_positive
+from gpate.features.patches import patch_bank
+from gpate.features.scattering import scales_for
+from gpate.features.standardised import Standardised, standardise
+from gpate.generators import Student
+from gpate.generators.labeller import Labeller, LabellerSpec
+from gpate.generators.student import sample_chunks
+from gpate.methods.base import Run
+from gpate.methods.embedding.record_vectors import CPU, read_vectors
+from gpate.run.transcript import BudgetSplit
+
+USES = ("auto", "agree", "relabel")
+
+_AGREEMENT = 0.8
+"""Share of synthetic images of which the labeller must see the class that was asked for, so that the others are left out."""
+
+_USUAL, _USUAL_STEPS, _USUAL_RATE = 6000.0, 40.0, 20.0
+"""Steps and rate were measured at this signal (`schedule`); research/research-log.md, section Labels."""
+
+_FEWEST, _MOST = 20, 160
+
+_MOST_ASKED = 1000
+"""Steps that settings may ask for."""
+
+_MOMENTUM = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """Settings of the labeller.
+
+    Attributes:
+        share: of the budget (of its mu^2), taken from the rounds; 0 for no labeller.
+        directions: of the features that the model has.
+        filters: of the bank of patches; 0 for scattering alone.
+        grid: fields, each way, over which responses of patches are averaged.
+        orientations: of the scattering transform.
+        samples: synthetic images that features are standardised and projected by.
+        mirrored: whether mirror images show the same class; None: for colour images.
+        use: `relabel`, `agree` (`LabellerSpec.agree`), or `auto`, by how often it agrees.
+        steps: of gradient descent; None: by the noise and the number of records, as released. Filled in by a run.
+        rate: of gradient descent; None: likewise.
+    """
+
+    share: float = 0.0
+    directions: int = 1500
+    filters: int = 256
+    grid: int = 4
+    orientations: int = 8
+    samples: int = 20_000
+    mirrored: bool | None = None
+    use: str = "auto"
+    steps: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share < 1.0:
+            raise InvalidValue("labeller share", self.share, "at least 0 and below 1")
+        require_count("directions", self.directions, 1)
+        require_count("samples", self.samples, 2)
+        if self.use not in USES:
+            raise InvalidValue("use of the labeller", self.use, f"one of {', '.join(USES)}")
+        if self.steps is not None:
+            require_count("steps", self.steps, 1)
+        if (self.steps or 0) > _MOST_ASKED:
+            raise InvalidValue("steps of the labeller", self.steps, f"at most {_MOST_ASKED}")
+        if self.rate is not None:
+            require_positive("rate", self.rate)
+        LabellerSpec(scales=1, orientations=self.orientations, filters=self.filters, grid=self.grid)
+
+    def spec_for(self, shape: tuple[int, int, int]) -> LabellerSpec:
+        """Of images of this shape."""
+        return LabellerSpec(
+            scales=scales_for(*shape[1:]),
+            orientations=self.orientations,
+            filters=self.filters,
+            grid=self.grid,
+            mirrored=shape[0] == 3 if self.mirrored is None else self.mirrored,
+        )
+
+    def inputs(self, shape: tuple[int, int, int]) -> int:
+        """Of the model: directions and a constant."""
+        return min(self.directions, self.spec_for(shape).dims(shape)) + 1
+
+    def scheduled(self, mu: float, records: float) -> Labelling:
+        """With steps and rate filled in, for a budget mu of all steps and so many records, as released.
+
+        What decides is mu times the number of records, the signal of all steps together over their noise: with more of it, more and
+        longer steps pay.
+        """
+        signal = max(mu * records, 1.0) / _USUAL
+        steps = min(_MOST, max(_FEWEST, round(_USUAL_STEPS * signal**0.3)))
+        rate = _USUAL_RATE * math.sqrt(signal)
+        return replace(self, steps=self.steps or steps, rate=self.rate or rate)
+
+
+def step_name(number: int) -> str:
+    """Of the release of a step, from 0."""
+    return f"labeller {number + 1}"
+
+
+def train_labeller(
+    run: Run, student: Student, counts: np.ndarray, settings: Labelling, budget: BudgetSplit
+) -> tuple[Labeller, LabellerSpec]:
+    """Trains the labeller of a finished student.
+
+    Args:
+        run: its records, gate and transcript.
+        student: finished.
+        counts: of the classes, as released.
+        settings: with steps and rate.
+        budget: has a fraction for each step.
+    """
+    spec = student.spec
+    device, most = run.device, run.schema.records_per_unit
+    own = settings.spec_for(spec.shape)
+    bank = patch_bank(spec.channels, filters=own.filters, stream=run.streams.torch("labeller patches")).to(device)
+    images, labels = _made(run, student, settings.samples)
+    kept = _state(run, images, partial(own.features, spec.shape, bank), settings)
+
+    def on(place: torch.device) -> Standardised:
+        features = partial(own.features, spec.shape, bank.to(place))
+        return Standardised(features, {name: tensor.to(place) for name, tensor in kept.items()})
+
+    phi = on(device)
+    records: list[Sensitive[RecordVectors]] = []
+    assert settings.steps is not None
+    assert settings.rate is not None
+    weights = torch.zeros(phi.dims, spec.classes, dtype=torch.float64, device=device)
+    velocity, mean = torch.zeros_like(weights), torch.zeros_like(weights)
+    taken = 0
+    for step in range(settings.steps):
+        name, bound = step_name(step), unit_bound(most)
+        try:
+            sigma = budget.sigma(name, sensitivity=bound)
+        except BudgetExceeded:
+            run.monitor.on_warning(f"Nothing is left of the budget for step {step + 1} of the labeller.")
+            break
+        mechanism = NoisyProducts(sigma=sigma, dimension=phi.dims, groups=spec.classes, l2_bound=bound)
+
+        def part(mechanism: NoisyProducts = mechanism, weights: Tensor = weights) -> Sensitive[Tensor]:
+            if not records:
+                records.extend(read_vectors(run, phi, on_cpu=lambda: on(CPU)))
+            return mechanism.gradient(records, weights)
+
+        answer = run.transcript.ask(name, part, lambda total, m=mechanism: m.release(total, run.gate), sigma=sigma)
+        gradient = torch.from_numpy(answer.value).T.to(device) / float(counts.sum())
+        velocity = _MOMENTUM * velocity + gradient
+        weights = fixed_weights(weights - settings.rate * velocity)
+        if step >= settings.steps // 2:
+            mean += weights
+            taken += 1
+        run.ranks.beat()
+    weight, bias = phi.linear((mean / max(taken, 1)).to(torch.float32))
+    labeller = Labeller(own, spec.shape, spec.classes).to(device)
+    labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
+    agreement = _agreement(labeller, images, labels)
+    agree = settings.use == "agree" or (settings.use == "auto" and agreement >= _AGREEMENT)
+    return labeller, replace(own, agree=agree)
+
+
+def _made(run: Run, student: Student, samples: int) -> tuple[Tensor, Tensor]:
+    """Synthetic images, as many of each class, and the classes that they were asked for."""
+    labels = torch.arange(samples, device=run.device) % student.spec.classes
+    stream = run.streams.torch("labeller samples", device=run.device)
+    frozen = student.frozen(run.streams.torch("labeller statistics", device=run.device))
+    images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)])
+    return images.float().view(-1, *student.spec.shape), labels
+
+
+def _state(run: Run, images: Tensor, features: Callable[[Tensor], Tensor], settings: Labelling) -> dict[str, Tensor]:
+    """The projection, computed once and kept: a resumed run must have the same to the last bit."""
+
+    def computed() -> dict[str, Tensor]:
+        kept = "labeller.safetensors"
+        if not run.folder.has(kept):
+            with torch.no_grad():
+                found = torch.cat([features(part) for part in images.split(500)])
+            run.folder.write_tensors(
+                kept,
+                standardise(found, directions=settings.directions, stream=run.streams.torch("labeller directions")),
+            )
+        return run.folder.read_tensors(kept).tensors
+
+    return run.ranks.share_tensors(computed)
+
+
+@torch.no_grad()
+def _agreement(labeller: Labeller, images: Tensor, labels: Tensor) -> float:
+    """In which share of synthetic images the labeller sees the class that was asked for."""
+    seen = torch.cat([labeller(part).argmax(1) for part in images.split(500)])
+    return float((seen == labels).double().mean())

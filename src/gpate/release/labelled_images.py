@@ -1,0 +1,86 @@
+"""Images of given classes from a generator with a labeller (`gpate.generators.labeller`).
+
+Images are drawn until the labeller sees the wanted class in as many as are needed: of the images asked for that class where
+the two must agree, else of images asked for any class. After `TURNS` turns the images in which it sees the class most clearly
+are taken. All of it is post-processing of the release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gpate.generators import GeneratorSpec
+
+TURNS = 50
+"""Draws of a block before the best of what was drawn is taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """How the images of a sample got their labels: counts of synthetic images, free to publish.
+
+    Attributes:
+        drawn: images that were looked at.
+        accepted: in which the labeller saw a class that was wanted.
+        forced: taken after all turns, because it saw the wanted class in too few.
+    """
+
+    drawn: int = 0
+    accepted: int = 0
+    forced: int = 0
+
+    def __add__(self, other: Labelled) -> Labelled:
+        return Labelled(
+            drawn=self.drawn + other.drawn, accepted=self.accepted + other.accepted, forced=self.forced + other.forced
+        )
+
+    def __str__(self) -> str:
+        forced = f"; {self.forced:,} more were taken as the nearest" if self.forced else ""
+        return f"{self.accepted:,} of {self.drawn:,} images drawn ({self.accepted / max(self.drawn, 1):.1%}){forced}"
+
+
+@torch.no_grad()
+def labelled_images(
+    network: nn.Module, spec: GeneratorSpec, wanted: Tensor, stream: torch.Generator
+) -> tuple[Tensor, Labelled]:
+    """One image for each wanted label, [m, dims], as bytes / 255.
+
+    Args:
+        network: the generator, with its labeller.
+        spec: of both.
+        wanted: the class of each image.
+        stream: of latents and of the classes that are asked for.
+    """
+    assert spec.labeller is not None
+    labeller = network.labeller
+    device = next(network.parameters()).device
+    made = torch.zeros(len(wanted), spec.dims)
+    open_ = torch.ones(len(wanted), dtype=torch.bool)
+    clearest = torch.full((len(wanted),), -torch.inf)
+    drawn = 0
+    for _ in range(TURNS):
+        asked = wanted[open_]
+        if not spec.labeller.agree:
+            asked = torch.randint(spec.classes, (len(wanted),), generator=stream)
+        latents = spec.latents(len(asked), stream).to(device)
+        images = (network(latents, asked.to(device)).float() * 255).round() / 255
+        likely = torch.log_softmax(labeller(images).float(), 1).cpu()
+        images, seen = images.cpu(), likely.argmax(1)
+        drawn += len(asked)
+        for c in wanted[open_].unique().tolist():
+            free = torch.nonzero(open_ & (wanted == c))[:, 0]
+            fits = (seen == c) & (asked == c) if spec.labeller.agree else seen == c
+            found = torch.nonzero(fits)[:, 0][: len(free)]
+            filled, left = free[: len(found)], free[len(found) :]
+            made[filled], open_[filled] = images[found], False
+            others = likely[:, c].masked_fill(fits, -torch.inf).topk(min(len(left), len(images)))
+            better = others.values > clearest[left[: len(others.values)]]
+            places = left[: len(others.values)][better]
+            made[places], clearest[places] = images[others.indices[better]], others.values[better]
+        if not open_.any():
+            break
+    forced = int(open_.sum())
+    return made, Labelled(drawn=drawn, accepted=len(wanted) - forced, forced=forced)

@@ -1,0 +1,168 @@
+"""The labeller of images: what is paid, that a resumed run has the same, and what it says of synthetic images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpate.accounting import Budget
+from gpate.accounting.gaussian import mu_for
+from gpate.boundary import ExactNoise, FastNoise, Gate
+from gpate.errors import InvalidValue
+from gpate.features import Learner
+from gpate.features.image_features import ImageFeatures
+from gpate.generators.matching import Matching
+from gpate.methods import method_named
+from gpate.methods.base import Fitted
+from gpate.methods.embedding import Embedding
+from gpate.methods.embedding.labelling import Labelling
+from gpate.release import Release
+from gpate.run.folder import RunFolder
+from gpate.run.progress import Interrupted, Monitor
+from gpate.schema import ImageSchema
+from gpate.synthesizer import publish
+from gpate.verification import verify
+from tests.methods.runs import make_run, settings_for
+
+CLASSES = ("left", "middle", "right")
+LABELLING = Labelling(
+    share=0.4, directions=12, filters=4, grid=2, orientations=2, samples=60, mirrored=False, steps=6, rate=8.0
+)
+SMALL = Embedding(
+    shares=(1.0,),
+    first=ImageFeatures(base="pixels", frequencies=20),
+    later=Learner(samples=40, epochs=1, batch=20, width=4, hidden=8, frequencies=10),
+    matching=Matching(steps=40, batch=12, learning_rate=1e-2),
+    labelling=LABELLING,
+    network="dense",
+    little_noise=None,
+    latent=4,
+    chunk=32,
+)
+SCHEMA = ImageSchema(channels=1, height=16, width=16, classes=CLASSES)
+
+
+def records(count: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """A bright bar whose place is the class."""
+    labels = np.arange(count) % 3
+    images = np.random.default_rng(0).integers(0, 60, (count, 16, 16))
+    for c in range(3):
+        images[labels == c, :, 5 * c : 5 * c + 5] += 180
+    return images.astype(np.uint8), np.array(CLASSES)[labels]
+
+
+class Trial:
+    """A run on disk that can be stopped and resumed; noise is fixed for each release."""
+
+    def __init__(self, path: Path, *, settings: Embedding = SMALL, epsilon: float = 10.0, exact: bool = False) -> None:
+        self.folder, self.settings = RunFolder.create(path / "run"), settings
+        self.noise = ExactNoise() if exact else FastNoise(seed=0)
+        self.budget = Budget(epsilon=epsilon, delta=1e-5)
+        self.gate = Gate.create(self.folder.ledger, self.budget, self.noise)
+
+    def fit(self, stop_after: int = 10**9) -> Fitted:
+        asked = iter(range(1, 10**9))
+        self.run = make_run(
+            *records(),
+            SCHEMA,
+            settings_for("embedding", embedding=self.settings),
+            gate=self.gate,
+            folder=self.folder,
+            monitor=Monitor(stop=lambda: next(asked) >= stop_after),
+            seed=3,
+        )
+        return method_named("embedding").fit(self.run)
+
+    def reopen(self) -> None:
+        self.gate.close()
+        self.gate = Gate.resume(self.folder.ledger, self.budget, self.noise)
+
+
+def test_all_steps_have_the_same_noise_and_their_share_of_the_budget(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, exact=True)
+    trial.fit()
+    events = [(entry.purpose, entry.event) for entry in trial.gate.ledger.entries]
+    assert [purpose for purpose, _ in events] == ["class counts", "sum", *["labeller"] * 6]
+    steps = [event for purpose, event in events if purpose == "labeller"]
+    assert [event.sigma for event in steps] == pytest.approx([steps[0].sigma] * 6, rel=1e-3)
+    whole = mu_for(10.0, delta=1e-5) ** 2
+    assert sum(event.mu**2 for event in steps) == pytest.approx(0.4 * 0.99 * whole, rel=1e-3)
+    assert sum(event.mu**2 for _, event in events) <= whole
+    assert all(event.dimension == 13 * 3 for event in steps)
+
+
+def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path) -> None:
+    whole = Trial(tmp_path / "a").fit()
+    trial = Trial(tmp_path / "b")
+    with pytest.raises(Interrupted):
+        trial.fit(stop_after=46)  # in the labeller: before it come two releases and 40 steps
+    paid = len(trial.gate.ledger.entries)
+    assert 2 < paid < 8
+    trial.reopen()
+    again = trial.fit()
+    assert len(trial.gate.ledger.entries) == 8
+    for name, tensor in whole.generator.state_dict().items():
+        assert torch.equal(tensor, again.generator.state_dict()[name]), name
+
+
+def test_a_release_labels_its_images_and_verifies(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, exact=True)
+    fitted = trial.fit()
+    publish(trial.run, fitted)
+    release = Release.load(trial.folder.release)
+    assert verify(trial.folder.release).passed
+    images, labels = records()
+    right = np.array(CLASSES)[release.probabilities(images).argmax(1)] == labels
+    assert right.mean() > 0.9  # it learned the classes: by chance it would be a third
+    made, given = release.sample(300, seed=1)
+    said = np.array(CLASSES)[release.probabilities(made).argmax(1)]
+    assert (said == given).mean() > 1 - release.labelled.forced / 300 - 1e-9
+    start, names = release.sample(10, seed=1)
+    assert np.array_equal(start, made[:10])
+    assert np.array_equal(names, given[:10])
+    only, _ = release.sample(20, seed=1, where={"class": "right"})
+    seen = release.probabilities(only)[:, 2]
+    assert len(only) == 20
+    assert seen.mean() > 0.5
+    assert release.labelled.drawn >= release.labelled.accepted >= 1
+
+
+def test_a_step_that_was_not_paid_for_is_found(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, exact=True)
+    fitted = trial.fit()
+    forged = fitted._replace(settings=fitted.settings.changed({"labelling.steps": 9}))
+    publish(trial.run, forged)
+    wrong = [check for check in verify(trial.folder.release).checks if not check.passed]
+    assert [check.name for check in wrong] == ["events"]
+
+
+def test_steps_and_rate_grow_with_the_signal() -> None:
+    few, many = Labelling(share=0.3).scheduled(0.1, 1000), Labelling(share=0.3).scheduled(1.0, 60_000)
+    assert (few.steps, many.steps) == (20, 80)
+    assert many.rate == pytest.approx(20 * 10**0.5)
+    asked = Labelling(share=0.3, steps=7, rate=2.0).scheduled(1.0, 60_000)
+    assert (asked.steps, asked.rate) == (7, 2.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"share": 1.0}, {"share": -0.1}, {"use": "both"}, {"steps": 0}, {"steps": 5000}, {"filters": 10**6}, {"grid": 9}],
+)
+def test_settings_that_no_labeller_has_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue):
+        Labelling(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_single_class_needs_no_labeller(tmp_path: Path) -> None:
+    images, _ = records(60)
+    schema = ImageSchema(channels=1, height=16, width=16)
+    trial = Trial(tmp_path)
+    run = make_run(
+        images, None, schema, settings_for("embedding", embedding=SMALL), gate=trial.gate, folder=trial.folder
+    )
+    fitted = method_named("embedding").fit(run)
+    assert fitted.spec.labeller is None  # type: ignore[union-attr]
+    assert trial.gate.spend == pytest.approx(10.0, rel=1e-3)
