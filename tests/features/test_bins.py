@@ -13,25 +13,20 @@ from hypothesis.extra import numpy as hnp
 
 from gpate.features.number_bins import (
     CLEAR,
-    Edges,
     coarser,
     crowded,
-    decimals_of,
     divided,
-    ends_of,
     even_edges,
     filled,
     first_edges,
     holding,
-    is_point,
     mass_on,
     narrow_beside,
     settled,
     step_found,
-    step_of,
-    value_ends,
     without_far_ends,
 )
+from gpate.features.number_values import Edges, decimals_of, ends_of, is_point, step_of, value_ends
 from gpate.features.table_cells import projected
 from gpate.schema.columns import Bounded, Datetime, Integer, Numeric
 

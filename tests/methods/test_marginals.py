@@ -25,9 +25,10 @@ from gpate.features.table_cells import TableCells
 from gpate.generators.mixture import Mixture
 from gpate.generators.mixture_fit import Fitting, Measured, fit_tables
 from gpate.methods import method_named
-from gpate.methods.marginals.method import RARE_PARTS, Marginals
+from gpate.methods.marginals.ledger_rule import RARE_PARTS
 from gpate.methods.marginals.mixture_model import ALIKE_COMPONENTS
 from gpate.methods.marginals.releases import Noisy, TableReleases
+from gpate.methods.marginals.settings import Marginals
 from gpate.methods.marginals.table_view import Scale, TableView, divided
 from gpate.records import HeldRecords
 from gpate.records.raw import RawRecords

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.features.number_bins import crowded, holding, narrow_beside, value_ends, without_far_ends
+from gpate.features.number_bins import crowded, holding, narrow_beside, without_far_ends
+from gpate.features.number_values import value_ends
 from gpate.features.table_cells import TableCells, grouped, projected, shares_near, with_mass
 from gpate.generators.mixture_fit import Measured
 from gpate.methods.marginals.releases import Noisy
