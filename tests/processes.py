@@ -34,6 +34,7 @@ LIMIT = 600.0
 """Seconds after which a process counts as hung. No test asks how long something takes."""
 _LOADED = (
     "dp_accounting.pld.pld_privacy_accountant",
+    "jinja2",
     "matplotlib.figure",
     "opendp.prelude",
     "pandas",
@@ -42,8 +43,9 @@ _LOADED = (
     "scipy.stats",
     "sklearn.ensemble",
     "torch",
+    "torch._dynamo",  # which every optimizer loads: two seconds
     "torch.distributed",
-    "typer",
+    "typer._adapters",
     "gpate.synthesizer",
 )
 """Not `gpate.cli`: it looks at its terminal when it is loaded."""
