@@ -524,7 +524,7 @@ def reserve_many(path: str, number: int) -> None:
 def test_two_processes_at_once_never_reserve_too_much(rounds: int, tmp_path: Path) -> None:
     for number in range(rounds):
         book = BudgetBook.create(tmp_path / f"{number}", epsilon=3.0, delta=1e-6)
-        both = [start(reserve_many, str(book.path), server, server=server) for server in (0, 1)]
+        both = [start(reserve_many, str(book.path), number) for number in (0, 1)]
         for child in both:
             out, err = child.communicate()
             assert child.wait() == 0, out + err
