@@ -18,8 +18,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -34,6 +36,7 @@ LIMIT = 600.0
 """Seconds after which a process counts as hung. No test asks how long something takes."""
 _LOADED = (
     "dp_accounting.pld.pld_privacy_accountant",
+    "jinja2",
     "matplotlib.figure",
     "opendp.prelude",
     "pandas",
@@ -42,8 +45,9 @@ _LOADED = (
     "scipy.stats",
     "sklearn.ensemble",
     "torch",
+    "torch._dynamo",  # which every optimizer loads: two seconds
     "torch.distributed",
-    "typer",
+    "typer._adapters",
     "gpate.synthesizer",
 )
 """Not `gpate.cli`: it looks at its terminal when it is loaded."""
@@ -164,33 +168,63 @@ def run(
 
 @cache
 def _server(number: int) -> socket.socket:
-    """Ends with this process, whose end of the socket it listens to."""
-    ours, theirs = socket.socketpair()
+    """A connection to a server that all workers of a test run share. It is started by the first, and ends with the last."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    address = Path(tempfile.gettempdir(), f"gpate-tests-{run}-{number}")
+    for _ in range(int(LIMIT / 0.05)):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:  # another one has bound it
+            listener.bind(str(address))
+            listener.listen()
+            _start_server(number, listener)
+        ours = socket.socket(socket.AF_UNIX)
+        try:
+            ours.connect(str(address))
+        except (ConnectionRefusedError, FileNotFoundError):  # about to begin, or just ended
+            ours.close()
+            time.sleep(0.05)
+        else:
+            return ours
+    raise TimeoutError(f"no server listens at {address}")
+
+
+def _start_server(number: int, listener: socket.socket) -> None:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.Popen(
-        [sys.executable, "-m", "tests.processes", str(theirs.fileno())],
+        [sys.executable, "-m", "tests.processes", str(listener.fileno())],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(number + 1), "OMP_NUM_THREADS": "1"},
-        pass_fds=[theirs.fileno()],
+        pass_fds=[listener.fileno()],
         start_new_session=True,
     )
-    theirs.close()
-    return ours
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(listener: socket.socket) -> None:
     for name in _LOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
     import_module("gpate.generators.student")._REFRESH = FEW_LATENTS
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
-    while descriptors := socket.recv_fds(control, 1, 5)[1]:
-        if os.fork() == 0:
-            control.close()
-            _watch(*descriptors)
-            os._exit(0)
-        for descriptor in descriptors:
-            os.close(descriptor)
+    connections = [listener.accept()[0]]
+    while connections:
+        for ready in select.select([listener, *connections], [], [])[0]:
+            if ready is listener:
+                connections.append(listener.accept()[0])
+            elif descriptors := socket.recv_fds(ready, 1, 5)[1]:
+                _fork([listener, *connections], descriptors)
+            else:
+                connections.remove(ready)
+                ready.close()
+    os.unlink(listener.getsockname())
+
+
+def _fork(sockets: list[socket.socket], descriptors: list[int]) -> None:
+    if os.fork() == 0:
+        for each in sockets:
+            each.close()
+        _watch(*descriptors)
+        os._exit(0)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _watch(stdin: int, stdout: int, stderr: int, request: int, report: int) -> None:

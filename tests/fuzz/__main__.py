@@ -9,14 +9,14 @@ from tests.fuzz.harness import run
 from tests.fuzz.targets import TARGETS
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=[*TARGETS, "all"])
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="the first case: to run one again, --start N --cases 1")
     parser.add_argument("--messages", action="store_true", help="print every message that was met")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     faults = 0
     for name in TARGETS if asked.target == "all" else [asked.target]:
         outcome = run(TARGETS[name], cases=asked.cases, seed=asked.seed, start=asked.start)

@@ -88,7 +88,8 @@ def _both_ways(path: Path, schema: TableSchema | ImageSchema) -> RawRecords:
     key, batched = bytes(32), None
     try:
         batches = open_source(path, schema=schema, limits=LIMITS).batches(size=10)
-        batched = np.concatenate([hash_rows(batch.content(), key=key) for batch in batches])
+        hashes = [hash_rows(batch.content(), key=key) for batch in batches]
+        batched = np.concatenate(hashes) if hashes else np.zeros(0)  # a folder without images
     except GpateError:  # what only a whole file shows is not seen in batches, and the other way round
         if path.is_file() and path.stat().st_size % 2:  # so that the messages of both ways are looked at
             raise

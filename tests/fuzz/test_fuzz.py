@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from random import Random
@@ -17,22 +15,21 @@ from hypothesis import strategies as st
 from gpate.errors import DataError, GpateError, SchemaError
 from gpate.records.encoding import encode
 from gpate.schema import Schema
+from tests.fuzz.__main__ import main as fuzz
 from tests.fuzz.harness import Target, run
 from tests.fuzz.mutate import mutated, mutated_tree
 from tests.fuzz.private_targets import NO_TARGET, PUBLIC
 from tests.fuzz.targets import TARGETS
-from tests.processes import LIMIT, ROOT
+from tests.processes import run as started
 from tests.records.reading import read
 
 
 @pytest.mark.parametrize("cases", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_cases_of_every_target(cases: int) -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "all", "--cases", str(cases), "--seed", "1"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=LIMIT)
+    done = started(fuzz, ["all", "--cases", str(cases), "--seed", "1"])
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(TARGETS)
-    assert done.stdout.count(f"{cases} cases") == len(TARGETS)
+    assert done.stdout.count(f"{cases} cases") == done.stdout.count(" 0 faults") == len(TARGETS), done.stdout
 
 
 def test_a_case_is_a_function_of_its_number() -> None:

@@ -25,9 +25,10 @@ from gpate.features.table_cells import TableCells
 from gpate.generators.mixture import Mixture
 from gpate.generators.mixture_fit import Fitting, Measured, fit_tables
 from gpate.methods import method_named
-from gpate.methods.marginals.method import RARE_PARTS, Marginals
+from gpate.methods.marginals.ledger_rule import RARE_PARTS
 from gpate.methods.marginals.mixture_model import ALIKE_COMPONENTS
 from gpate.methods.marginals.releases import Noisy, TableReleases
+from gpate.methods.marginals.settings import Marginals
 from gpate.methods.marginals.table_view import Scale, TableView, divided
 from gpate.records import HeldRecords
 from gpate.records.raw import RawRecords
@@ -481,6 +482,17 @@ def test_all_tables_of_a_person_level_run_have_as_many_records(tmp_path: Path, m
             assert (np.abs(apart) < 4 * spread * table[0].size ** 0.5).all()
 
 
+def as_released(tables: list[np.ndarray], spread: float) -> Noisy:
+    return Noisy(tables=Released(tables, receipts=(Receipt(line=1, chain="0"),)), spread=spread, sigma=spread)
+
+
+def even_view(schema: TableSchema, sizes: np.ndarray, *, spread: float = 1e-3, bound: float = 1.0) -> TableView:
+    """Of a table whose columns are spread evenly over their cells."""
+    cells = TableCells(schema, resolution=4)
+    oneway = as_released([np.tile(sizes[:, None] / width, width) for width in cells.sizes], spread)
+    return TableView(cells, schema, as_released([sizes], spread), oneway, rare_below=0, bound=bound)
+
+
 @pytest.mark.parametrize(
     ("bound", "spread", "factor", "expected"),
     [
@@ -495,18 +507,30 @@ def test_tables_are_brought_to_the_sizes_of_their_classes(
     bound: float, spread: float, factor: float, expected: float
 ) -> None:
     schema, _ = people()
-    cells, sizes = TableCells(schema, resolution=4), np.array([300.0, 50.0])
-
-    def noisy(tables: list[np.ndarray]) -> Noisy:
-        return Noisy(tables=Released(tables, receipts=(Receipt(line=1, chain="0"),)), spread=spread, sigma=spread)
-
-    oneway = [np.tile(sizes[:, None] / width, width) for width in cells.sizes]
-    view = TableView(cells, schema, noisy([sizes]), noisy(oneway), rare_below=0, bound=bound)
-    given = noisy([np.full((2, 2, 3), factor / 6) * sizes[:, None, None], np.full((2, 4), factor / 4) * sizes[:, None]])
+    sizes = np.array([300.0, 50.0])
+    view = even_view(schema, sizes, spread=spread, bound=bound)
+    tables = [np.full((2, 2, 3), factor / 6) * sizes[:, None, None], np.full((2, 4), factor / 4) * sizes[:, None]]
+    given = as_released(tables, spread)
     found = view.to_sizes(given)
     for table in found.tables.value:
         assert table.reshape(2, -1).sum(1) / sizes == pytest.approx([expected, expected])
     assert bound > 1 or found is given
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "arcsinh"])
+@pytest.mark.parametrize("bounds", [(0.001, 10), (0.001, 0.004), (0.26, 9.996)])
+def test_cells_end_at_bounds_that_are_no_multiples_of_the_step(bounds: tuple[float, float], scale: str) -> None:
+    """The multiple of the step nearest to a bound may lie beyond it: 0 below 0.001, which has no logarithm."""
+    price = {"type": "numeric", "bounds": list(bounds), "decimals": 2, "scale": scale}
+    schema = Schema.from_dict({"kind": "table", "columns": {"price": price, "sold": {"type": "boolean"}}})
+    assert isinstance(schema, TableSchema)
+    view = even_view(schema, np.array([100.0]))
+    low, high = view.ends[0]
+    assert bounds[0] <= low.min()
+    assert high.max() <= bounds[1]
+    assert (low <= high).all()
+    assert np.isfinite([view.scale.centre, view.scale.spread]).all()
+    assert torch.isfinite(view.scale.standardised(torch.tensor([[bounds[0], 0.0], [bounds[1], 1.0]]).double())).all()
 
 
 def test_a_table_of_its_target_alone_is_refused(tmp_path: Path) -> None:

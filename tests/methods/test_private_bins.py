@@ -21,9 +21,9 @@ from gpate.boundary import ExactNoise, FastNoise, Gate
 from gpate.errors import InvalidValue
 from gpate.features.table_cells import TableCells
 from gpate.generators.mixture_fit import Fitting
-from gpate.methods.marginals.method import Marginals
 from gpate.methods.marginals.private_bins import HALVINGS, ROUNDS, NumberCells, times_halved, to_ask
 from gpate.methods.marginals.releases import TableReleases
+from gpate.methods.marginals.settings import Marginals
 from gpate.records import open_records
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Monitor

@@ -33,6 +33,9 @@ from gpate.schema.cell_values import KINDS, kind_of
 FRACTION = 0.1
 """Of the budget's mu^2, for the types; bounds and categories get the rest."""
 
+_CLEAR = 4.0
+"""Standard deviations of its noise that a count, or a sum of counts, must exceed to be more than noise alone: a chance of 3.2e-5."""
+
 _MOST_STRAYS = 0.05
 """Proportion of values of another type up to which a column has a type: such values are repaired, one by one."""
 
@@ -88,14 +91,25 @@ class NoisyTypes:
         return noisy.map(lambda found: dict(zip(self.columns, map(self._elected, found), strict=True)))
 
     def _elected(self, noisy: NDArray[np.float64]) -> str | None:
-        """The type that all votes but a few are for; text if there is none, because everything is text."""
-        spread, total = 4 * self.sigma, float(noisy.sum())
-        if total < spread * math.sqrt(len(KINDS)):
+        """The type that all votes but a few are for; text if there is none, because everything is text.
+
+        The chances of the three errors that noise can cause, where every comparison has 3.2e-5 (`_CLEAR`):
+
+        - A column without a value has a type, at most 3.2e-5: the sum of all counts.
+        - A column with values of one type becomes text, at most 1.6e-4: the four other counts, and their sum.
+        - A column has a type that none of its values has, at most 1.3e-4: the counts of each of the four types but text.
+        """
+        total = float(noisy.sum())
+        if total < self._clear(len(KINDS)):
             return None
-        votes = dict(zip(KINDS, noisy.tolist(), strict=True))
-        few = max(spread, _MOST_STRAYS * total)
         for kind, narrower in (("boolean", ()), ("integer", ()), ("numeric", ("integer",)), ("datetime", ())):
-            own = votes[kind] + sum(votes[name] for name in narrower)
-            if total - own < few and own > spread:
+            own = np.isin(KINDS, (kind, *narrower))
+            others, few = noisy[~own], _MOST_STRAYS * total
+            strays = others.max() >= max(self._clear(1), few) or others.sum() >= max(self._clear(len(others)), few)
+            if not strays and noisy[own].sum() > self._clear(int(own.sum())):
                 return kind
         return "categorical"
+
+    def _clear(self, counts: int) -> float:
+        """What the sum of so many counts is below if there is nothing to count. Its noise is sqrt(counts) times that of one."""
+        return _CLEAR * self.sigma * math.sqrt(counts)

@@ -27,13 +27,19 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpate.schema.columns import SCALES, UNITS, Bounded, Datetime, Integer, Numeric
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Edges = tuple[float, ...]
+from gpate.features.number_values import (
+    MOST_DECIMALS,
+    Bools,
+    Edges,
+    Floats,
+    ends_of,
+    is_point,
+    point,
+    step_of,
+    values_in,
+)
+from gpate.schema.columns import SCALES, Bounded, Datetime
 
 CROWDED = 4.0
 """A cell is crowded if it holds more than so many times its even part of the mass."""
@@ -50,9 +56,6 @@ TAIL = 12
 
 SPIKE = (3.0, 0.002)
 """A point stays with more than so many standard deviations of the noise, and more than this fraction of the mass."""
-
-MOST_DECIMALS = 5
-"""A number that needs more decimals has no step."""
 
 STEPS = 32
 """Equal steps between the bounds, of the first cells."""
@@ -102,107 +105,6 @@ _OFTEN = (
     365,
 )
 _POWERS = tuple(n * 10.0**k for k in range(2, 13) for n in (1, 2, 2.5, 5)) + tuple(10.0**k - 1 for k in range(2, 13))
-
-
-# --- the values of a column -------------------------------------------------------------------------------------------
-
-
-def step_of(column: Bounded) -> float | None:
-    """Step of which all values of a column are multiples; None without one."""
-    if isinstance(column, Integer):
-        return 1.0
-    if isinstance(column, Datetime):
-        return float(UNITS[column.unit])
-    return 10.0**-column.decimals if isinstance(column, Numeric) and column.decimals is not None else None
-
-
-def ends_of(column: Bounded) -> tuple[float, float]:
-    """The outermost edges: the bounds, or half a step beyond them."""
-    (lower, upper), half = column.span, (step_of(column) or 0.0) / 2
-    return float(lower) - half, float(upper) + half
-
-
-def point(column: Bounded, value: float) -> tuple[float, float]:
-    """The edges of the cell of one value."""
-    step = step_of(column)
-    return (value, math.nextafter(value, math.inf)) if step is None else (value - step / 2, value + step / 2)
-
-
-def values_in(column: Bounded, low: float, high: float) -> float:
-    """How many distinct values of a column a cell holds; 1 if it is as narrow as its numbers can tell apart."""
-    step = step_of(column)
-    if step is not None:
-        return max(1, round((high - low) / step))
-    first, last = column.span
-    return 1 if high - low <= (last - first) * 2.0**-48 or math.nextafter(low, math.inf) >= high else math.inf
-
-
-def is_point(column: Bounded, edges: Edges) -> Bools:
-    """Which cells hold one value."""
-    return np.array([values_in(column, low, high) == 1 for low, high in pairwise(edges)], dtype=bool)
-
-
-def decimals_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many decimals each number needs, `MOST_DECIMALS` for more.
-
-    >>> decimals_of(np.array([3.0, 0.25, 1 / 3])).tolist()
-    [0, 2, 5]
-    """
-    found = np.full(len(values), MOST_DECIMALS)
-    for decimals in reversed(range(MOST_DECIMALS)):
-        found[np.round(values, decimals) == values] = decimals
-    return found
-
-
-def step_found(counts: Floats, spread: float) -> float:
-    """The step of nearly all values, by noisy counts of `decimals_of`; 0 if there is none."""
-    total = float(counts.sum())
-    for decimals in range(MOST_DECIMALS):
-        beyond = counts[decimals + 1 :]
-        if float(beyond.sum()) < 0.02 * total + CLEAR * spread * math.sqrt(len(beyond)) < 0.2 * total:
-            return 10.0**-decimals
-    return 0.0
-
-
-def without_far_ends(column: Bounded, edges: Edges) -> Edges:
-    """Edges whose outermost cells are at most twice as wide as the next interval.
-
-    Cells at the ends reach to the declared bounds, and nobody knows where in them values are: they are drawn near the others.
-    """
-    widths = np.diff(edges)
-    inner = np.nonzero(~is_point(column, edges))[0]
-    found = np.array(edges)
-    for own, other, sign in ((0, 1, -1), (-1, -2, 1)):
-        if len(inner) > 2 and inner[own] in (0, len(widths) - 1):
-            most = 2 * widths[inner[other]]
-            if widths[inner[own]] > most:
-                found[own] = found[1 if own == 0 else -2] + sign * most
-    return tuple(found.tolist())
-
-
-def value_ends(edges: Edges, step: float) -> tuple[Floats, Floats]:
-    """The least and the largest value in each cell; of cells without a multiple of the step the nearest one.
-
-    >>> value_ends((-0.5, 0.5, 10.5), step=1.0)
-    (array([0., 1.]), array([ 0., 10.]))
-    """
-    low, high = np.array(edges[:-1]), np.array(edges[1:])
-    if not step:
-        return low, np.where(np.nextafter(low, np.inf) >= high, low, high)
-    decimals = max(0, round(-math.log10(step)))
-
-    def least_multiple(ends: Floats) -> Floats:
-        """The least whole number of steps that is not below each end."""
-        near = np.rint(ends / step)
-        return np.where(np.round(near * step, decimals) >= ends, near, near + 1)
-
-    first, last = least_multiple(low), least_multiple(high) - 1
-    nearest = np.rint((low + high) / 2 / step)
-    least, most = (np.where(last < first, nearest, number) * step for number in (first, last))
-    return np.round(least, decimals) + 0.0, np.round(most, decimals) + 0.0
-
-
-# --- cells ------------------------------------------------------------------------------------------------------------
 
 
 def even_edges(column: Bounded, cells: int) -> Edges:
@@ -399,3 +301,29 @@ def _round_numbers(column: Bounded, low: float, high: float, parts: int) -> list
     first, last = math.ceil(low / step), math.floor(high / step)
     found = [round(k * step, 12) if step < 1 else k * step for k in range(first, last + 1)]
     return [value for value in found if low <= value < high]
+
+
+def step_found(counts: Floats, spread: float) -> float:
+    """The step of nearly all values, by noisy counts of `decimals_of`; 0 if there is none."""
+    total = float(counts.sum())
+    for decimals in range(MOST_DECIMALS):
+        beyond = counts[decimals + 1 :]
+        if float(beyond.sum()) < 0.02 * total + CLEAR * spread * math.sqrt(len(beyond)) < 0.2 * total:
+            return 10.0**-decimals
+    return 0.0
+
+
+def without_far_ends(column: Bounded, edges: Edges) -> Edges:
+    """Edges whose outermost cells are at most twice as wide as the next interval.
+
+    Cells at the ends reach to the declared bounds, and nobody knows where in them values are: they are drawn near the others.
+    """
+    widths = np.diff(edges)
+    inner = np.nonzero(~is_point(column, edges))[0]
+    found = np.array(edges)
+    for own, other, sign in ((0, 1, -1), (-1, -2, 1)):
+        if len(inner) > 2 and inner[own] in (0, len(widths) - 1):
+            most = 2 * widths[inner[other]]
+            if widths[inner[own]] > most:
+                found[own] = found[1 if own == 0 else -2] + sign * most
+    return tuple(found.tolist())

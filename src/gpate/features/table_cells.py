@@ -40,7 +40,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count
-from gpate.features.number_bins import even_edges, step_of, value_ends
+from gpate.features.number_bins import even_edges
+from gpate.features.number_values import step_of, value_ends
 from gpate.schema import TableSchema
 from gpate.schema.columns import Bounded, Categorical, Column, Datetime
 

@@ -10,10 +10,12 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 from gpate.schema.constraints import Combinations, Constraint, Sum, Unique
-from gpate.schema.declaration import Cost, ImageSchema, Schema, TableSchema
+from gpate.schema.declaration import Cost, Schema
 from gpate.schema.identifiers import Id
+from gpate.schema.image_schema import ImageSchema
 from gpate.schema.privacy_unit import PrivacyUnit
 from gpate.schema.rules import Condition, Rule
+from gpate.schema.table_schema import TableSchema
 
 __all__ = [
     "Boolean",

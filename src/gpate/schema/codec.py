@@ -38,7 +38,8 @@ from torch import Tensor
 from gpate.errors import InvalidValue, SchemaError
 from gpate.schema.column_values import Read, in_own_units, read, values_of
 from gpate.schema.columns import Boolean, Categorical, Column
-from gpate.schema.declaration import ImageSchema, TableSchema
+from gpate.schema.image_schema import ImageSchema
+from gpate.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gpate.accounting.expected import Step
 from gpate.errors import InvalidValue
-from gpate.features.number_bins import step_of
+from gpate.features.number_values import step_of
 from gpate.generators import MixtureSpec
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.marginals.private_bins import HALVINGS, ROUNDS, round_name

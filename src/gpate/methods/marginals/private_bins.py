@@ -25,18 +25,8 @@ from torch import Tensor
 
 from gpate.boundary import Grouped, Sensitive, Tables
 from gpate.boundary.blocks import Block
-from gpate.features.number_bins import (
-    MOST_DECIMALS,
-    coarser,
-    crowded,
-    decimals_of,
-    divided,
-    first_edges,
-    mass_on,
-    settled,
-    step_found,
-    step_of,
-)
+from gpate.features.number_bins import coarser, crowded, divided, first_edges, mass_on, settled, step_found
+from gpate.features.number_values import MOST_DECIMALS, decimals_of, step_of
 from gpate.features.table_cells import TableCells
 from gpate.methods.marginals.releases import Noisy, TableReleases
 from gpate.records import PrivateRecords

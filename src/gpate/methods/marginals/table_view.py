@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.features.number_bins import crowded, holding, narrow_beside, value_ends, without_far_ends
+from gpate.features.number_bins import crowded, holding, narrow_beside, without_far_ends
+from gpate.features.number_values import value_ends
 from gpate.features.table_cells import TableCells, grouped, projected, shares_near, with_mass
 from gpate.generators.mixture_fit import Measured
 from gpate.methods.marginals.releases import Noisy
@@ -153,7 +154,8 @@ class TableView:
         declared, edges = self._declared[column], self.cells.columns[column].edges
         if not edges or not isinstance(declared, Bounded):
             return np.zeros(0), np.zeros(0)
-        return value_ends(without_far_ends(declared, edges), self.steps[column])
+        low, high = value_ends(without_far_ends(declared, edges), self.steps[column])
+        return np.clip(low, *declared.span), np.clip(high, *declared.span)  # bounds need not be multiples of the step
 
     def _pooled(self, column: int, table: Floats) -> Floats:
         """Counts of the common classes together, without what may be noise alone.
