@@ -105,12 +105,11 @@ def _headline(found: Evaluation) -> None:
     headline = found.headline
     if headline is None:
         return
-    others = [name for name in HEADLINE_CLASSIFIERS if (s := found.find("accuracy", name)) is not None and s.values]
-    why = f"the lower of {' and '.join(others)}" if len(others) > 1 else f"{headline.subject} alone"
+    both = all((s := found.find("accuracy", name)) is not None and s.values for name in HEADLINE_CLASSIFIERS)
     real = found.find(headline.metric, headline.subject, "real")
-    ceiling = f"; trained on real records [green]{real.mean:.3f}[/]" if real is not None and real.values else ""
+    ceiling = f", [green]real {real.mean:.3f}[/]" if real is not None and real.values else ""
     console.print(
-        f"[bold]Headline: accuracy {_number(headline)}[/] ({headline.subject}, {why}){ceiling}",
+        f"[bold]Headline: accuracy {_number(headline)}[/]{ceiling} ({headline.subject}{', the lower of two' * both})",
         highlight=False,
         soft_wrap=True,
     )
