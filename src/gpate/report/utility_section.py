@@ -192,7 +192,7 @@ def _lower(found: Evaluation) -> str:
     if headline is None or not higher:
         return ""
     other = f"{name(higher[0].subject)} reaches {number(higher[0].mean, places=3)}"
-    return f" This is the lower of two networks, {name(headline.subject)}; {other}."
+    return f" This is the accuracy of {name(headline.subject)}, the lower of two networks; {other}."
 
 
 def _headline(found: Evaluation) -> tuple[str, float | None, float | None]:
