@@ -10,7 +10,7 @@
 
     >>> network = build("cnn-wide", shape=(3, 32, 32), classes=10, streams=Streams(0))
     >>> sum(weight.numel() for weight in network.parameters())
-    2361034
+    2360522
 """
 
 from __future__ import annotations
