@@ -81,7 +81,7 @@ def _style(ax: Any, title: str) -> None:
     ax.set_xticks([], minor=True)
     ax.set_xlim(0.17, 12)
     ax.set_ylim(0, 1)
-    ax.set_xlabel("epsilon (delta = 1e-5), smaller is more private")
+    ax.set_xlabel("epsilon; delta = 1e-5, of others as in the table")
     ax.grid(axis="y", color="#ececec")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
