@@ -3,7 +3,7 @@
 The real training images stand in for a synthetic set: scores are then at their ceiling, and the memorisation check must
 call them memorised. On a GPU each classifier's training is timed plain and recorded, in turns. Bars: 60,000 images of 28 x 28
 in under 60 s on an H200, without what the cache keeps (reference classifier and ceiling); quick mode in under 2 minutes on 2 CPU
-cores, with it; `cnn` at 0.99 or more on MNIST.
+cores, with it; `cnn` at 0.99 or more on MNIST; training `cnn-wide` on 60,000 images in well under 30 s on an H200.
 """
 
 from __future__ import annotations

@@ -198,7 +198,8 @@ def show(
 
 _LEGEND = (
     "[dim]Mean ± standard deviation over fits (number of seeds). \\[...]: accuracy at the epoch that is best on the test set, "
-    "which is what the paper reports and no result. † made with settings of another version. Green: better than the paper's "
+    "which is what the paper reports and no result. † made with settings of another version. Accuracy is the lower of cnn and "
+    "cnn-wide, the other stands after it; ‡ by cnn alone. Green: better than the paper's "
     "claim. Confidential: computed from real records without noise.[/]"
 )
 

@@ -21,9 +21,12 @@ from gpate.errors import ChecksumMismatch, DataNotFound, DataUnreadable, Invalid
 from gpate.image_decoding import Limits, Shape, centre_square, decode
 from gpate.schema import Schema
 from gpate_research.datasets import adult_and_credit as tables
-from gpate_research.datasets import celeba, lookup, mnist
+from gpate_research.datasets import celeba, cifar10, lookup, mnist
 
-NAMES = ("digits", "mnist", "fashion-mnist", "celeba-gender-s", "celeba-gender-l", "celeba-hair", "credit", "adult")
+NAMES = (
+    *("digits", "mnist", "fashion-mnist", "celeba-gender-s", "celeba-gender-l", "celeba-hair", "cifar10"),
+    *("credit", "adult"),
+)
 
 
 @pytest.fixture
@@ -94,6 +97,7 @@ _CLASSES = {
     "celeba-gender-s": _FACES,
     "celeba-gender-l": _FACES,
     "celeba-hair": ("black", "blond", "brown"),
+    "cifar10": cifar10.THINGS,
 }
 
 
@@ -127,6 +131,22 @@ def test_broken_npz_is_named(folder):
     np.savez(folder / "mnist.npz", x_train=np.zeros((2, 28, 28), np.uint8))
     with pytest.raises(DataUnreadable, match="y_train"):
         load("mnist")
+
+
+def test_cifar10_in_the_data_folder(folder):
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{k}": rng.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8) for k in ("train", "test")}
+    arrays |= {f"y_{k}": np.arange(5, dtype=np.uint8) for k in ("train", "test")}
+    with pytest.raises(DataNotFound, match=r"CIFAR-10 was not found.*cifar10\.npz"):
+        load("cifar10")
+    np.savez(folder / "cifar10.npz", **arrays)
+    loaded = load("cifar10", "test")
+    np.testing.assert_array_equal(loaded.images, arrays["x_test"])
+    assert loaded.labels.tolist() == [0, 1, 2, 3, 4]
+    assert loaded.classes[3] == "cat"
+    np.savez(folder / "cifar10.npz", **{**arrays, "x_test": arrays["x_test"][..., 0]})
+    with pytest.raises(DataUnreadable, match=r"cifar10\.npz"):
+        load("cifar10", "test")
 
 
 # -- OpenML --------------------------------------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, reference="mlp", point
 REAL_SIZES = {
     "mnist": ((60_000, 28, 28), (10_000, 28, 28)),
     "fashion-mnist": ((60_000, 28, 28), (10_000, 28, 28)),
+    "cifar10": ((50_000, 32, 32, 3), (10_000, 32, 32, 3)),
     "credit": ((199_364, 30), (85_443, 30)),
     "adult": ((32_561, 15), (16_281, 15)),
 }
 FILES = {"credit": "creditcard.parquet", "adult": "adult.parquet"} | {
-    name: f"{name}.npz" for name in ("mnist", "fashion-mnist")
+    name: f"{name}.npz" for name in ("mnist", "fashion-mnist", "cifar10")
 }
 
 

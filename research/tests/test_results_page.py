@@ -15,6 +15,7 @@ from gpate.evaluation.results import Evaluation, Score
 from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import CELLS, KINDS, METRICS, Cell, Fit, Kind, select
 from gpate_research.reproduce.compare import NOT_RUN, Figures, Records, beats, rows_of, shown
+from gpate_research.reproduce.published import PEERS
 from gpate_research.reproduce.results_file import Record
 from gpate_research.reproduce.results_page import write_page
 from gpate_research.reproduce.results_plots import curve, plot_samples
@@ -25,7 +26,15 @@ BY_ID = {cell.id: cell for cell in CELLS}
 MNIST = BY_ID["table1c/g-pate/mnist/eps1"]
 
 
-def of(fit: Fit, accuracy: float, seed: int = 0, *, quick: bool = False, best: float | None = None) -> Record:
+def of(
+    fit: Fit,
+    accuracy: float,
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    best: float | None = None,
+    wide: float | None = None,
+) -> Record:
     unit = Unit(fit=fit, seed=seed, quick=quick)
     scores = [
         Score(group="utility", metric="accuracy", subject="cnn", values=(accuracy,)),
@@ -35,6 +44,8 @@ def of(fit: Fit, accuracy: float, seed: int = 0, *, quick: bool = False, best: f
         Score(group="quality", metric="inception_score", subject="cnn-strong", values=(3.25,)),
         Score(group="quality", metric="inception_score", subject="cnn-strong", source="real", values=(9.5,)),
     ]
+    if wide is not None:
+        scores.append(Score(group="utility", metric="accuracy", subject="cnn-wide", values=(wide,)))
     if best is not None:
         scores.append(Score(group="utility", metric="legacy_best_epoch", subject="cnn", values=(best,)))
     found = Evaluation(kind="image", dataset=fit.dataset, subject="run", sizes={}, scores=tuple(scores))
@@ -90,11 +101,46 @@ def test_mean_and_deviation_are_over_seeds() -> None:
     figures = records.figures(MNIST, "published")
     assert figures.mean == pytest.approx(0.13)
     assert figures.std == pytest.approx(0.03)
-    assert shown(figures, METRICS["accuracy"]) == "0.1300 ± 0.0300 (3) [0.1800]"
+    assert shown(figures, METRICS["accuracy"]) == "0.1300 ± 0.0300 (3)‡ [0.1800]"
     assert beats(figures, MNIST) is False
     one = Records([of(fit, 0.7)]).figures(MNIST, "published")
-    assert shown(one, METRICS["accuracy"]) == "0.7000 (1)"
+    assert shown(one, METRICS["accuracy"]) == "0.7000 (1)‡"
     assert beats(one, MNIST) is True
+
+
+def test_the_lower_of_two_networks_counts_and_the_other_is_shown() -> None:
+    fit = fit_of(MNIST, "default")
+
+    def text(*pairs: tuple[float, float | None]) -> str:
+        found = Records([of(fit, cnn, seed, wide=wide) for seed, (cnn, wide) in enumerate(pairs)])
+        return shown(found.figures(MNIST, "default"), METRICS["accuracy"])
+
+    assert text((0.9, 0.8), (0.8, 0.7)) == "0.7500 ± 0.0707 (2); cnn 0.8500"
+    assert text((0.7, 0.8), (0.7, 0.6)) == "0.7000 ± 0.0000 (2); cnn-wide 0.7000"  # equal means: the first
+    assert text((0.6, 0.8), (0.7, 0.6)) == "0.6500 ± 0.0707 (2); cnn-wide 0.7000"  # by the mean, not seed by seed
+    assert (
+        text((0.9, None), (0.8, 0.7)) == "0.7000 (1); cnn 0.8000"
+    )  # evaluated by both: counts before one by one alone
+    assert text((0.9, None)) == "0.9000 (1)‡"
+
+
+def test_no_figure_of_others_stands_without_what_it_holds_for(tmp_path: Path) -> None:
+    fit = fit_of(BY_ID["cifar10/g-pate/cifar10/eps10/accuracy"], "default")
+    record = replace(of(fit, 0.61, wide=0.6), data={"name": "cifar10", "train": {"records": 50_000}})
+    write_page(tmp_path, Records([record]), tmp_path / "r.jsonl")
+    page = (tmp_path / "results.md").read_text()
+    table = page[page.index("## Beside what others published") :].partition("\n## ")[0]
+    rows = [
+        [cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")
+    ]
+    published = [row for row in rows[1:] if not row[1].startswith("ours")]
+    assert len(published) == sum(len(peer.accuracy) for peer in PEERS)
+    for row in published:
+        assert re.fullmatch(r"0\.\d{3}", row[2])
+        assert re.fullmatch(r"\d\.\de-0\d", row[4])
+        assert all(row[5:]), row
+    ours = next(row for row in rows if row[1].startswith("ours") and "0.6000" in row[2])
+    assert ours[2:] == ["0.6000 (1); cnn 0.6100", "n/a", "1.0e-05", "50,000", "lower of two CNNs"]
 
 
 def test_lower_is_better_for_fid_and_nothing_is_for_real_records() -> None:
@@ -115,11 +161,11 @@ def test_quick_runs_do_not_count() -> None:
 def test_settings_of_another_version_are_marked() -> None:
     fit = fit_of(MNIST, "default")
     old = replace(of(fit, 0.5), asked={"method": "embedding"})
-    assert shown(Records([old]).figures(MNIST, "default"), METRICS["accuracy"]) == "0.5000 (1)†"
+    assert shown(Records([old]).figures(MNIST, "default"), METRICS["accuracy"]) == "0.5000 (1)†‡"
     both = [replace(old, seed=1), of(fit, 0.7)]  # not averaged with those of today
-    assert shown(Records(both).figures(MNIST, "default"), METRICS["accuracy"]) == "0.7000 (1)"
+    assert shown(Records(both).figures(MNIST, "default"), METRICS["accuracy"]) == "0.7000 (1)‡"
     older = [replace(old, seed=1, created="2026-01-01"), replace(of(fit, 0.6), asked={}, created="2026-01-02")]
-    assert shown(Records(older).figures(MNIST, "default"), METRICS["accuracy"]) == "0.6000 (1)†"
+    assert shown(Records(older).figures(MNIST, "default"), METRICS["accuracy"]) == "0.6000 (1)†‡"
     real = BY_ID["table1b/real/mnist"]  # real records do not hang on settings
     assert shown(Records([old]).figures(real, "default"), METRICS[real.metric]) == "9.50 (1)"
 
@@ -141,7 +187,7 @@ def test_the_page_says_what_was_run_and_what_was_not(tmp_path: Path) -> None:
     text = (tmp_path / "docs" / "results.md").read_text()
     ours = [cell.strip(" *") for line in text.splitlines() if line.startswith("|") for cell in line.split("|")[4:6]]
     figures = {cell for cell in ours if re.match(r"\d+\.\d+ ", cell)}
-    assert figures == {"0.9321 (1)", "3.25 (1)", "9.50 (1)"}, "and nothing else"
+    assert figures == {"0.9321 (1)‡", "3.25 (1)", "9.50 (1)"}, "and nothing else"
     for cell in CELLS:
         assert cell.paper is None or cell.paper in text
     assert "| not run | " in text
@@ -154,7 +200,7 @@ def test_an_empty_page_claims_nothing(tmp_path: Path) -> None:
     text = (tmp_path / "results.md").read_text()
     assert "Nothing yet." in text
     tables = text[: text.index("## What was run")]
-    assert not re.search(r"\(\d+\)†?(\*\*)? \|", tables), "a figure of ours has its number of seeds behind it"
+    assert not re.search(r"\(\d+\)†?‡?(\*\*)? \|", tables), "a figure of ours has its number of seeds behind it"
 
 
 def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_pictures(releases: Path, tmp_path: Path) -> None:
         (("table", "-n", 1, "-o", "new.csv", "--where", "age=3..9", "--where", "age=4"), "once for each column"),
         (("images", "-n", 1, "-o", "new.csv"), ".npz, .png"),
         (("nowhere", "-n", 1, "-o", "new.csv"), "ReleaseNotFound"),
+        (("images", "-n", 1, "-o", "new.npz", "--device", "tpu"), "auto, cpu or cuda"),
     ],
 )
 def test_mistakes_are_named_with_exit_code_2(
@@ -92,6 +93,19 @@ def test_mistakes_are_named_with_exit_code_2(
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["taken.csv"]
     assert (tmp_path / "taken.csv").read_text() == "mine"
+
+
+def test_a_device_moves_images_only(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """auto takes a GPU where there is one; this machine may have none, so that its name goes no further than `to`."""
+    moved: list[str] = []
+    monkeypatch.setattr("gpate.torch_utils.torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("gpate.torch_utils._gpus", lambda: ["cuda:0"])
+    monkeypatch.setattr("gpate.release.Release.to", lambda release, device: moved.append(str(device)) or release)
+    for chosen in ((), ("--device", "cuda"), ("--device", "cpu")):
+        for kind, name in (("images", "some.npz"), ("table", "some.csv")):
+            path = tmp_path / name
+            assert gpate("sample", releases / kind, "-n", 3, "-o", path, "--seed", 1, "--force", "-q", *chosen) == 0
+    assert moved == ["cuda", "cuda", "cpu"]
 
 
 def test_force_replaces(releases: Path, tmp_path: Path) -> None:

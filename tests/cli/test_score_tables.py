@@ -26,7 +26,36 @@ def test_no_figure_is_cut_off(width: int, monkeypatch: pytest.MonkeyPatch) -> No
     scores.show(Evaluation(kind="image", dataset="mnist", subject="run", sizes={"train": 3}, scores=tuple(found)))
     text = out.getvalue()
     assert "…" not in text
-    assert text.count("0.848") == len(found)
+    assert text.count("0.848") == len(found) + 2  # the headline has one of them, and its ceiling, again
+
+
+@pytest.mark.parametrize(
+    ("cnn", "wide", "line"),
+    [
+        (0.868, 0.843, "Headline: accuracy 0.843, real 0.940 (cnn-wide, the lower of two)"),
+        (0.801, 0.843, "Headline: accuracy 0.801, real 0.930 (cnn, the lower of two)"),
+        (0.868, None, "Headline: accuracy 0.868, real 0.930 (cnn)"),
+    ],
+)
+def test_the_headline_is_the_lower_of_two_networks(
+    cnn: float, wide: float | None, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(scores, "console", Console(file=out, width=80))
+    pairs = [("cnn", cnn, 0.93), ("mlp", 0.5, 0.6)] + ([] if wide is None else [("cnn-wide", wide, 0.94)])
+    found = [
+        Score(group="utility", metric="accuracy", subject=name, source=source, values=(value,))  # type: ignore[arg-type]
+        for name, synthetic, real in pairs
+        for source, value in (("synthetic", synthetic), ("real", real))
+    ]
+    evaluation = Evaluation(kind="image", dataset="mnist", subject="run", sizes={"train": 3}, scores=tuple(found))
+    scores.show(evaluation)
+    assert line in out.getvalue()
+    plain = evaluation.to_json()
+    assert plain["headline"]["mean"] == min(value for value in (cnn, wide) if value is not None)
+    assert Evaluation.from_json(plain) == evaluation
+    table = Evaluation(kind="table", dataset="adult", subject="run", sizes={"train": 3}, scores=tuple(found))
+    assert table.headline is None
 
 
 def test_a_figure_that_rounds_to_zero_has_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:

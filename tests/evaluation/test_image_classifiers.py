@@ -11,21 +11,24 @@ from gpate.errors import InvalidValue
 from gpate.evaluation.image_classifiers import (
     NAMES,
     RECIPES,
-    Dropout,
+    _flipped,
+    _schedule,
     _shifted,
-    build,
     restored,
     train_classifier,
     usual_epochs,
 )
+from gpate.evaluation.image_networks import Dropout, build
 from gpate.streams import Streams
 
 TRAIN, TEST = load("digits"), load("digits", "test")
 
 
-@pytest.mark.parametrize(("name", "bar"), [("cnn", 0.8), ("cnn-strong", 0.8), ("mlp", 0.9), ("logistic", 0.9)])
+@pytest.mark.parametrize(
+    ("name", "bar"), [("cnn", 0.8), ("cnn-wide", 0.8), ("cnn-strong", 0.8), ("mlp", 0.9), ("logistic", 0.9)]
+)
 def test_real_digits_are_learnt(name: str, bar: float) -> None:
-    epochs = {"cnn": 6, "cnn-strong": 2}.get(name, 10)
+    epochs = {"cnn": 6, "cnn-wide": 2, "cnn-strong": 2}.get(name, 10)
     classifier = train_classifier(TRAIN.images[:900], TRAIN.labels[:900], classes=10, name=name, seed=0, epochs=epochs)
     assert classifier.accuracy(TEST.images, TEST.labels) > bar
     probabilities = classifier.probabilities(TEST.images)
@@ -46,6 +49,64 @@ def test_a_seed_repeats_and_global_randomness_is_neither_used_nor_moved(name: st
         assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(found[0], found[1])
     assert not torch.allclose(found[0], found[2])
+
+
+@pytest.mark.parametrize("name", ["logistic", "cnn-wide"])
+def test_certain_soft_labels_are_the_hard_ones(name: str) -> None:
+    images, labels, soft = TRAIN.images[:128], TRAIN.labels[:128], np.eye(10, dtype=np.float32)[TRAIN.labels[:128]]
+    first, second = (
+        train_classifier(images, targets, classes=10, name=name, seed=0, epochs=1) for targets in (labels, soft)
+    )
+    torch.testing.assert_close(first.probabilities(images), second.probabilities(images), rtol=0, atol=1e-4)
+    assert first.accuracy(images, soft) == first.accuracy(images, labels)
+
+
+def test_uncertain_soft_labels_are_learnt_as_such() -> None:
+    """Left or right half bright: the class is the first one with probability 0.9 or 0.3, which no hard label says."""
+    images = np.zeros((64, 8, 8), np.uint8)
+    images[::2, :, :4] = images[1::2, :, 4:] = 255
+    soft = np.where(np.arange(64)[:, None] % 2 == 0, [0.9, 0.1], [0.3, 0.7]).astype(np.float32)
+    found = train_classifier(images, soft, classes=2, name="logistic", seed=0, epochs=60).probabilities(images)
+    torch.testing.assert_close(found, torch.from_numpy(soft), rtol=0, atol=0.03)
+
+
+def test_flips_are_a_recipes_and_a_datas_choice() -> None:
+    """A class is which side is bright. A classifier that learns from mirror images cannot be sure of it, others are."""
+    images = np.zeros((128, 8, 8), np.uint8)
+    labels = np.arange(128) % 2
+    images[labels == 0, :, :3] = 255
+    images[labels == 1, :, 5:] = 255
+    images ^= np.random.default_rng(0).integers(0, 64, images.shape, dtype=np.uint8)
+    sure = []
+    for name, flips in (("cnn-wide", False), ("cnn-wide", True), ("mlp", True)):
+        classifier = train_classifier(images, labels, classes=2, name=name, seed=0, epochs=6, flips=flips)
+        sure.append(float(classifier.probabilities(images)[torch.arange(128), torch.from_numpy(labels)].mean()))
+    assert sure[0] > 0.9
+    assert sure[1] < 0.75
+    assert sure[2] > 0.9
+
+
+def test_half_of_the_images_are_mirrored_whole() -> None:
+    """1,000 fair coins: within 6 standard errors of a half but for one run in 10^8."""
+    images = torch.arange(2 * 3 * 4, dtype=torch.uint8).view(1, 2, 3, 4).expand(1000, -1, -1, -1)
+    found = _flipped(images, torch.Generator().manual_seed(0))
+    mirrored = (found == images.flip(3)).flatten(1).all(1)
+    assert bool((mirrored | (found == images).flatten(1).all(1)).all())
+    assert int(mirrored.sum()) == pytest.approx(500, abs=6 * 250**0.5)
+
+
+def test_one_cycle_rises_to_its_peak_and_ends_near_zero() -> None:
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+    schedule = _schedule(RECIPES["cnn-wide"], optimizer, 100)
+    rates = []
+    for _ in range(100):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert max(rates) == pytest.approx(3e-3, rel=1e-3)
+    assert rates.index(max(rates)) == pytest.approx(30, abs=2)
+    assert rates[0] < 2e-4
+    assert rates[-1] < 1e-5
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,5 +175,9 @@ def test_what_is_refused() -> None:
         train_classifier(TRAIN.images / 255, TRAIN.labels, classes=10, seed=0)
     with pytest.raises(InvalidValue, match="numbers of classes"):
         train_classifier(TRAIN.images, TRAIN.labels, classes=9, seed=0)
+    soft = np.eye(10, dtype=np.float32)[TRAIN.labels]
+    for wrong in (soft[:, :9], 2 * soft, soft - 0.1, np.full_like(soft, np.nan)):
+        with pytest.raises(InvalidValue, match="probabilities of 10 classes"):
+            train_classifier(TRAIN.images, wrong, classes=10, seed=0)
     with pytest.raises(InvalidValue, match="one for each"):
         train_classifier(TRAIN.images, TRAIN.labels[:-1], classes=10, seed=0)

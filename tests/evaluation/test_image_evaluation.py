@@ -15,7 +15,8 @@ from gpate.errors import ReleaseCorrupt
 from gpate.evaluation import EvaluationPlan, RealRecords
 from gpate.evaluation import image_evaluation as module
 from gpate.evaluation.feature_distances import FEATURES, Inception, find_weights, inception_input
-from gpate.evaluation.image_quality import Effort
+from gpate.evaluation.image_classifiers import MIN_SEEN
+from gpate.evaluation.image_quality import FULL, QUICK, Effort
 from gpate.evaluation.results import Score
 from gpate.schema import ImageSchema, Schema
 
@@ -107,6 +108,51 @@ def test_the_epoch_is_chosen_without_the_test_set(monkeypatch: pytest.MonkeyPatc
     assert module.utility(images.train, images, "cnn", 0) == [0.5, 0.5, 0.9]
 
 
+def test_soft_labels_are_trained_on_and_the_rest_sees_the_likeliest_class() -> None:
+    """Images of even digits say nothing certain: half their own class, half the next. Those of odd ones are certain."""
+    labels = FRESH[1]
+    soft = np.eye(10, dtype=np.float32)[labels]
+    soft = np.where(labels[:, None] % 2 == 0, 0.55 * soft + 0.45 * np.roll(soft, 1, axis=1), soft)
+    trained: list[torch.Tensor] = []
+    genuine = module.train_classifier
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "NAMES", ("logistic",))
+        patch.setattr(module, "train_classifier", lambda x, y, **k: trained.append(y) or genuine(x, y, **k))
+        found, notes = evaluate(lambda seed: (FRESH[0], soft))
+    targets = next(y for y in trained if y.ndim == 2)
+    assert set(np.round(targets.unique().tolist(), 3)) == {0.0, 0.45, 0.55, 1.0}
+    assert found["synthetic", "accuracy", "logistic"].mean > 0.7
+    assert found["synthetic", "coverage", "mlp"].values
+    assert not any("no record of class" in note for note in notes)
+
+
+def test_without_a_gpu_the_wide_network_is_trained_on_fewer_images_and_it_is_said() -> None:
+    assert FULL.limits("cnn-wide", "cpu") == (10_000, 120_000)
+    assert FULL.epochs_of("cnn-wide", 9_000, "cpu") == 14  # 12, or until it has seen as many
+    assert FULL.limits("cnn-wide", "cuda") == FULL.limits("cnn", "cpu") == (None, MIN_SEEN)
+    assert QUICK.limits("cnn-wide", "cpu") == QUICK.limits("cnn", "cpu") == (2_000, 8_000)
+    real = RealRecords(train=FRESH, test=FRESH, schema=SCHEMA)
+    assert any("at most 10,000 images" in note for note in module._protocol(module.RealImages(real, effort=FULL)))
+    assert not any("at most 10,000 images" in note for note in module._protocol(module.RealImages(real, effort=QUICK)))
+
+
+@pytest.mark.parametrize(
+    ("channels", "flips", "mirrored"), [(1, None, False), (3, None, True), (1, True, True), (3, False, False)]
+)
+def test_colour_images_are_mirrored_unless_a_setting_says_otherwise(
+    channels: int, flips: bool | None, mirrored: bool
+) -> None:
+    schema = ImageSchema(height=8, width=8, channels=channels, classes=("a", "b"))
+    real = RealRecords(train=FRESH, test=FRESH, schema=schema)
+    images = module.RealImages(real, effort=SMALL, flips=flips)
+    assert images.flips == mirrored
+    assert any(f"images {'are' if mirrored else 'are not'} mirrored" in note for note in module._protocol(images))
+    with_flips = module.RealImages(real, effort=SMALL, flips=True).settings("ceiling", "cnn-wide", 1)
+    assert (
+        images.settings("ceiling", "cnn-wide", 1) == with_flips
+    ) == mirrored  # a ceiling is not found under other flips
+
+
 def test_shuffled_labels_are_at_chance() -> None:
     """Ten classes, 300 test records: 0.25 is over 8 standard errors above one in ten."""
     labels = np.random.default_rng(0).permutation(FRESH[1])
@@ -187,6 +233,7 @@ def broken(seed: int) -> Labelled:
         (lambda seed: (TRAIN.images / 255, TRAIN.labels), "not bytes"),
         (lambda seed: (TRAIN.images, TRAIN.labels + 1), "labels that are not numbers"),
         (lambda seed: (TRAIN.images, TRAIN.labels[:-1]), "one label for each"),
+        (lambda seed: (TRAIN.images, np.eye(10)[TRAIN.labels] / 2), "probabilities of the schema's classes"),
         (lambda seed: (TRAIN.images[:9], TRAIN.labels[:9]), "fewer than 10"),
         (broken, "the release is torn"),
     ],

@@ -1,4 +1,4 @@
-"""The paper's benchmark sets and UCI Adult, a plug-in of gpate: MNIST, Fashion-MNIST, CelebA, Kaggle Credit, Adult.
+"""The paper's benchmark sets, CIFAR-10 and UCI Adult, a plug-in of gpate: MNIST, Fashion-MNIST, CelebA, Kaggle Credit among them.
 
 They are looked up in the folder that `GPATE_DATA` names, then in the cache (`GPATE_CACHE`), and then fetched from OpenML
 where it has them.
@@ -8,10 +8,11 @@ where it has them.
 """
 
 from gpate.datasets import Dataset
-from gpate_research.datasets import adult_and_credit, celeba, mnist
+from gpate_research.datasets import adult_and_credit, celeba, cifar10, mnist
 
 DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset for dataset in (*mnist.DATASETS, *celeba.DATASETS, *adult_and_credit.DATASETS)
+    dataset.name: dataset
+    for dataset in (*mnist.DATASETS, *celeba.DATASETS, *cifar10.DATASETS, *adult_and_credit.DATASETS)
 }
 
 __all__ = ["DATASETS"]

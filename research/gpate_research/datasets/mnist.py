@@ -43,13 +43,19 @@ def load_npz(split: Split, *, name: str, classes: tuple[str, ...]) -> Loaded:
     """One of the two halves of an .npz file."""
     number, checksum = _OPENML[name]
     path = locate(name, f"{name}.npz", openml_id=number, build=_build, checksum=checksum, as_frame=False)
+    return read_split(path, split, name=name, size=(28, 28), classes=classes)
+
+
+def read_split(path: Path, split: Split, *, name: str, size: tuple[int, ...], classes: tuple[str, ...]) -> Loaded:
+    """A split of an .npz file with the arrays x_train, y_train, x_test and y_test, of images of this size."""
     arrays = None
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = file[f"x_{split}"], file[f"y_{split}"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
-    if arrays is None or arrays[0].dtype != np.uint8 or arrays[0].ndim != 3 or len(arrays[0]) != len(arrays[1]):
+    fits = arrays is not None and arrays[0].dtype == np.uint8 and arrays[0].shape[1:] == size
+    if arrays is None or not fits or len(arrays[0]) != len(arrays[1]):
         raise DataUnreadable(f"{path} is not an .npz file with {', '.join(_ARRAYS)}. Fix: fetch it anew.")
     images, labels = arrays
     return Loaded(name=name, split=split, images=images, labels=labels.astype(np.int64), classes=classes)

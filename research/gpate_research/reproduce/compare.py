@@ -1,9 +1,10 @@
 """The paper's figures beside ours: which records stand in a cell, and what they say. Nothing is filled in that was not run.
 
-    >>> shown(Figures(values=(0.5, 0.7)), METRICS["accuracy"])
-    '0.6000 ± 0.1414 (2)'
+    >>> shown(Figures(values=(0.5, 0.7), higher=(("cnn", 0.8),)), METRICS["accuracy"])
+    '0.6000 ± 0.1414 (2); cnn 0.8000'
 
-`shown` gives mean, standard deviation and the number of seeds.
+`shown` gives mean, standard deviation and the number of seeds; of an accuracy, that of the network with the lower mean, and what the
+other has.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class Figures:
 
     Attributes:
         values: one for each seed; empty if there are none.
+        higher: the other networks, and their means, where the lower of several counts.
         best_epoch: accuracy at the epoch that was best on the test set, as the paper reports; empty where it is not known.
         reason: why there are none: not run, or not computable. Empty for a cell that has no run of this kind.
         earlier: whether they were made with other settings than this version's recipe has.
     """
 
     values: tuple[float, ...] = ()
+    higher: tuple[tuple[str, float], ...] = ()
     best_epoch: tuple[float, ...] = ()
     reason: str = ""
     earlier: bool = False
@@ -84,15 +87,23 @@ class Records:
             last = max(records, key=lambda record: record.created).asked
             records = of_today or [record for record in records if record.asked == last]
             earlier = not of_today
-        found = [record.value(metric.score, metric.subject, cell.source) for record in records]
-        values = tuple(value for value in found if isinstance(value, float))
-        if not values:
-            return Figures(reason=next((value for value in found if isinstance(value, str)), "not measured"))
+        subjects = metric.lower_of or (metric.subject,)
+        found = [[record.value(metric.score, subject, cell.source) for subject in subjects] for record in records]
+        whole = [row for row in found if all(isinstance(value, float) for value in row)]
+        columns = [
+            (subject, tuple(value for value in column if isinstance(value, float)))
+            for subject, column in zip(subjects, zip(*(whole or found), strict=True), strict=True)
+        ]
+        columns = sorted((each for each in columns if each[1]), key=lambda each: statistics.fmean(each[1]))
+        if not columns:
+            reasons_ = (value for row in found for value in row if isinstance(value, str))
+            return Figures(reason=next(reasons_, "not measured"))
         best: tuple[float, ...] = ()
         if cell.metric == "accuracy" and kind == "published" and cell.source == "synthetic":
-            known = [record.value("legacy_best_epoch", metric.subject, cell.source) for record in records]
+            known = [record.value("legacy_best_epoch", metric.lower_of[0], cell.source) for record in records]
             best = tuple(value for value in known if isinstance(value, float))
-        return Figures(values=values, best_epoch=best, earlier=earlier)
+        higher = tuple((str(subject), statistics.fmean(values)) for subject, values in columns[1:])
+        return Figures(values=columns[0][1], higher=higher, best_epoch=best, earlier=earlier)
 
     def _earlier(self, fit: Fit, record: Record) -> bool:
         from gpate_research.reproduce.units import Unit, is_of_today
@@ -108,7 +119,9 @@ def shown(figures: Figures, metric: Metric) -> str:
     text = f"{figures.mean:.{digits}f}"
     if len(figures.values) > 1:
         text += f" ± {figures.std:.{digits}f}"
-    text += f" ({len(figures.values)})" + ("†" if figures.earlier else "")
+    alone = bool(metric.lower_of) and len(figures.higher) < len(metric.lower_of) - 1
+    text += f" ({len(figures.values)})" + "†" * figures.earlier + "‡" * alone
+    text += "".join(f"; {name} {mean:.{digits}f}" for name, mean in figures.higher)
     if figures.best_epoch:
         text += f" [{statistics.fmean(figures.best_epoch):.{digits}f}]"
     return text

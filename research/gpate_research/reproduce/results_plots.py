@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from gpate.errors import GpateError
 from gpate_research.reproduce.cells import CELLS, SHORT, Cell, Kind
 from gpate_research.reproduce.compare import Records
-from gpate_research.reproduce.paper_tables import PEERS
+from gpate_research.reproduce.published import PEERS
 from gpate_research.reproduce.tasks import SAMPLES
 from gpate_research.reproduce.units import Unit, samples_folder
 
 _PANELS = ("mnist", "fashion-mnist")
 _INK, _PAPER, _PUBLISHED, _DEFAULT, _PEER = "#222222", "#8a8a8a", "#d1632f", "#1f5fa8", "#c2c2c2"
-_PEER_MARKS = {"FETA-Pro": "^", "DPDM": "s", "DP-MERF": "v"}
+_PEER_MARKS = {"FETA-Pro": "^", "DP-FETA": "<", "DPDM": "s", "DP-MERF": "v"}
 
 Curve = list[tuple[float, float, float]]
 """Epsilon, mean, standard deviation."""
@@ -81,7 +81,7 @@ def _style(ax: Any, title: str) -> None:
     ax.set_xticks([], minor=True)
     ax.set_xlim(0.17, 12)
     ax.set_ylim(0, 1)
-    ax.set_xlabel("epsilon (delta = 1e-5), smaller is more private")
+    ax.set_xlabel("epsilon; delta = 1e-5, of others as in the table")
     ax.grid(axis="y", color="#ececec")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

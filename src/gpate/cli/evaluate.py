@@ -65,7 +65,15 @@ def evaluate(
     shadows: Annotated[
         int, typer.Option(help="For a release: models to fit for the attack, as it was fitted; even, from 4.")
     ] = 0,
-    device: Annotated[str, typer.Option(help="For images: cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="For images: auto (a GPU if there is one), cpu or cuda.")] = "auto",
+    flips: Annotated[
+        bool | None,
+        typer.Option(
+            "--flips/--no-flips",
+            help="For images: train cnn-wide on mirror images too; by default if images are in colour.",
+            show_default=False,
+        ),
+    ] = None,
     append: Annotated[
         Path | None, typer.Option("-o", "--append", help="Add the result to this file, one JSON object per line.")
     ] = None,
@@ -87,6 +95,7 @@ def evaluate(
     from gpate.cli.score_tables import show
     from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
     from gpate.records.confidential import read_confidential
+    from gpate.torch_utils import chosen_device
 
     for name, count in (("generator", generator_seeds), ("classifier", classifier_seeds)):
         require_count(f"--{name}-seeds", count, 1)
@@ -96,9 +105,10 @@ def evaluate(
         classifier_seeds=tuple(range(classifier_seeds)),
         n=n,
         quick=quick,
-        device=device,
+        device=str(chosen_device(device)),
         attack=attack,
         shadows=shadows,
+        flips=flips,
     )
     sources = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
     if n is not None and sources.release is None:

@@ -32,6 +32,10 @@ def sample(
     ] = None,
     balanced: Annotated[bool, typer.Option("--balanced", help="Equal numbers of each class.")] = False,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same records.")] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="For images: auto (a GPU if there is one), cpu or cuda. Images are the same up to rounding."),
+    ] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -41,9 +45,13 @@ def sample(
     from gpate.release import Release
     from gpate.release.conditions import parse_condition
     from gpate.release.output_files import check_output, format_of, write_records
+    from gpate.schema import ImageSchema
     from gpate.streams import Streams
+    from gpate.torch_utils import chosen_device
 
-    loaded = Release.load(release)
+    place, loaded = chosen_device(device), Release.load(release)
+    if isinstance(loaded.schema, ImageSchema):
+        loaded.to(place)
     _warn_if_unverified(release)
     pairs = [parse_condition(loaded.schema, text) for text in where or []]
     conditions = dict(pairs)

@@ -12,7 +12,7 @@ from rich.table import Table
 from gpate.accounting.guesses import most_hits
 from gpate.cli.terminal import console
 from gpate.evaluation.findings import ColumnFinding, PairFinding, Verdict
-from gpate.evaluation.results import FALSE_ALARMS, SHOWN_TIMES, Evaluation, Membership, Score
+from gpate.evaluation.results import FALSE_ALARMS, HEADLINE_CLASSIFIERS, SHOWN_TIMES, Evaluation, Membership, Score
 
 TITLES = {
     "auroc": "AUROC",
@@ -51,7 +51,9 @@ def show(found: Evaluation) -> None:
     for group, title in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         if any(s.values for s in scores):
-            _print(title, *(_grids(scores) if group == "utility" else [_list(scores)]))
+            _print(title, *(_grids(scores, found.headline) if group == "utility" else [_list(scores)]))
+            if group == "utility":
+                _headline(found)
         if group == "fidelity" and found.columns:
             _findings(found)
     _verdict(found)
@@ -98,19 +100,34 @@ def _number(score: Score | None) -> str:
     return f"{times * score.mean:z.{places}f}" + (f" [dim]± {times * score.std:.{places}f}[/]" if spread else "")
 
 
-def _grids(scores: Sequence[Score]) -> list[Table]:
+def _headline(found: Evaluation) -> None:
+    """The lower accuracy of the two CNNs of images, in a line under the table."""
+    headline = found.headline
+    if headline is None:
+        return
+    both = all((s := found.find("accuracy", name)) is not None and s.values for name in HEADLINE_CLASSIFIERS)
+    real = found.find(headline.metric, headline.subject, "real")
+    ceiling = f", [green]real {real.mean:.3f}[/]" if real is not None and real.values else ""
+    console.print(
+        f"[bold]Headline: accuracy {_number(headline)}[/]{ceiling} ({headline.subject}{', the lower of two' * both})",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _grids(scores: Sequence[Score], headline: Score | None) -> list[Table]:
     """All metrics in one grid, or as many at a time as the terminal has room for."""
     metrics, anywhere = list(dict.fromkeys(s.metric for s in scores)), console.options.update(max_width=10_000)
     for each in range(len(metrics), 0, -1):
         parts = [metrics[start : start + each] for start in range(0, len(metrics), each)]
-        grids = [_grid([s for s in scores if s.metric in part]) for part in parts]
+        grids = [_grid([s for s in scores if s.metric in part], headline) for part in parts]
         if each == 1 or all(console.measure(grid, options=anywhere).maximum <= console.width for grid in grids):
             break
     return grids
 
 
-def _grid(scores: Sequence[Score]) -> Table:
-    """A row for each classifier, a pair of columns for each metric; means under their families."""
+def _grid(scores: Sequence[Score], headline: Score | None) -> Table:
+    """A row for each classifier, a pair of columns for each metric; means under their families, the headline's in bold."""
     metrics = list(dict.fromkeys(s.metric for s in scores))
     table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -130,7 +147,8 @@ def _grid(scores: Sequence[Score]) -> Table:
             real = by_name.get((metric, subject, "real"))
             cells.append(f"{real.mean:z.3f}" if real is not None and real.values else "-")
         mean = subject.endswith("mean")
-        table.add_row(escape(subject), *cells, style="bold" if mean else None, end_section=mean)
+        bold = mean or (headline is not None and headline.subject == subject)
+        table.add_row(escape(subject), *cells, style="bold" if bold else None, end_section=mean)
     return table
 
 

@@ -28,7 +28,7 @@ from gpate.version import __version__
 if TYPE_CHECKING:
     from torch import Tensor
 
-REVISION = 4
+REVISION = 5
 """Raised when a recipe or a metric changes, so that old entries are not found."""
 
 Settings = Mapping[str, Any]

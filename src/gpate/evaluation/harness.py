@@ -136,10 +136,12 @@ def evaluate_release(
     refit: Refit | None = None,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Evaluates a release by what it generates: `evaluate_records`, with sets of `plan.n` records."""
+    """Evaluates a release by what it generates: `evaluate_records`, with sets of `plan.n` records; images on `plan.device`."""
     if real.schema != release.schema:
         raise InvalidValue("schema", "another", "that of the release", "Fix: RealRecords(..., schema=release.schema).")
     n = (plan.n if plan is not None else None) or size(real.train)
+    if plan is not None and not isinstance(real.schema, TableSchema):
+        release.to(plan.device)
     recipe = release.settings.get("recipe")
     return evaluate_records(
         lambda seed: sample(release, n, seed),

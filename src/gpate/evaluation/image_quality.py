@@ -27,6 +27,7 @@ from gpate.evaluation.image_classifiers import (
     ImageClassifier,
     Images,
     Labels,
+    are_probabilities,
     restored,
     train_classifier,
     usual_epochs,
@@ -50,6 +51,10 @@ NEARER = 0.2
 INCEPTION_IMAGES = {"cuda": 60_000, "cpu": 2_500}
 """An image takes half a second on a core; 2,500 is the least that 2048 features make sense with."""
 
+WIDE_WITHOUT_GPU = 10_000
+"""Images that `cnn-wide` is trained on without a GPU, at most, in 12 epochs: an image takes 0.45 GFLOP of 28 x 28, so that they
+take some nine minutes of a core, and 60,000 an hour."""
+
 FEWEST = 10
 """Records that anything is computed from."""
 
@@ -62,7 +67,7 @@ class Effort:
         train: images that a classifier is trained on, at most.
         test: test images, at most.
         epochs: instead of a recipe's.
-        seen: images a classifier sees in training, at least; `cnn-strong`, whose images cost the most, a third of that if quick.
+        seen: images a classifier sees in training, at least.
         reference: name of the reference classifier.
         points: records on either side of precision, recall, density and coverage, at most.
         queries: records whose nearest neighbour is searched, at most.
@@ -76,10 +81,15 @@ class Effort:
     points: int = 10_000
     queries: int = 10_000
 
-    def epochs_of(self, name: str, images: int) -> int:
+    def limits(self, name: str, device: str) -> tuple[int | None, int]:
+        """Images that a classifier is trained on, at most, and those that it sees, at least."""
+        if name == "cnn-wide" and self.train is None and not device.startswith("cuda"):
+            return WIDE_WITHOUT_GPU, WIDE_WITHOUT_GPU * RECIPES[name].epochs
+        return self.train, self.seen
+
+    def epochs_of(self, name: str, images: int, device: str) -> int:
         """Epochs of a classifier on so many images."""
-        seen = self.seen // 3 if self.epochs is not None and name == "cnn-strong" else self.seen
-        return usual_epochs(name, images, seen=seen, epochs=self.epochs)
+        return usual_epochs(name, images, seen=self.limits(name, device)[1], epochs=self.epochs)
 
 
 FULL = Effort()
@@ -88,10 +98,11 @@ QUICK = Effort(train=2_000, test=1_000, epochs=2, seen=8_000, reference="cnn", p
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledImages:
-    """Bytes [n, height, width(, 3)] and int64 labels [n] on a device."""
+    """Bytes [n, height, width(, 3)] and int64 labels [n] on a device; with soft labels, class probabilities [n, classes] too."""
 
     images: Tensor
     labels: Tensor
+    soft: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -118,6 +129,14 @@ class LabelledImages:
         if images.shape[1:] != size:
             there, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], size))
             raise NotComputable(f"the {what} images are {there}, and the schema says {wanted}")
+        soft = None
+        if labels.ndim == 2:
+            soft = torch.from_numpy(labels.astype(np.float32))
+            if soft.shape != (len(images), len(schema.classes)) or not are_probabilities(soft):
+                raise NotComputable(
+                    f"the {what} set does not have probabilities of the schema's classes for each image"
+                )
+            labels = soft.argmax(1).numpy()
         if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.number):
             raise NotComputable(f"the {what} set does not have one label for each image")
         if not (np.isin(labels, np.arange(max(1, len(schema.classes))))).all():
@@ -127,7 +146,13 @@ class LabelledImages:
         return cls(
             images=torch.from_numpy(np.ascontiguousarray(images)).to(device),
             labels=torch.from_numpy(labels.astype(np.int64)).to(device),
+            soft=None if soft is None else soft.to(device),
         )
+
+    @property
+    def targets(self) -> Tensor:
+        """What a classifier is trained on: class probabilities where there are some."""
+        return self.labels if self.soft is None else self.soft
 
     def some(self, most: int | None, stream: str) -> LabelledImages:
         """At most so many of them, drawn without replacement, the same at every call."""
@@ -138,11 +163,20 @@ class LabelledImages:
     def part(self, index: Tensor) -> LabelledImages:
         """Those with these numbers."""
         index = index.to(self.labels.device)
-        return LabelledImages(images=self.images[index], labels=self.labels[index])
+        soft = None if self.soft is None else self.soft[index]
+        return LabelledImages(images=self.images[index], labels=self.labels[index], soft=soft)
 
     def vectors(self) -> Tensor:
         """Bytes [n, pixels]."""
         return self.images.flatten(1)
+
+
+def flips_by_rule(schema: ImageSchema) -> bool:
+    """Whether mirror images are taken to be of the same class: if images are in colour, which the public schema says.
+
+    Photographs may be mirrored. Digits, letters, drawings and X-rays, which have a left and a right, are grey.
+    """
+    return schema.channels == 3
 
 
 class RealImages:
@@ -154,6 +188,7 @@ class RealImages:
         device: where.
         cache: a folder for what takes long.
         inception: path of Inception's weights, if the extra `fid` is not installed.
+        flips: whether mirror images are of the same class; as `flips_by_rule` says if None.
     """
 
     def __init__(
@@ -164,8 +199,10 @@ class RealImages:
         device: str = "cpu",
         cache: Path | None = None,
         inception: Path | None = None,
+        flips: bool | None = None,
     ) -> None:
         assert isinstance(real.schema, ImageSchema)
+        self.flips = flips_by_rule(real.schema) if flips is None else flips
         self._real, self.schema, self.classes = real, real.schema, max(1, len(real.schema.classes))
         self.effort, self.device, self.weights = effort, device, inception or find_weights()
         self.cache = Cache(cache, *real.train, *real.test)
@@ -198,7 +235,7 @@ class RealImages:
     def reference(self) -> ImageClassifier:
         """Trained on real records, with seed 0. With a single class it stays as drawn (Naeem et al. 2020, section 4.3)."""
         name, records = self.effort.reference, self.train.some(self.effort.train, "train")
-        epochs = self.effort.epochs_of(name, len(records)) if self.classes > 1 else 0
+        epochs = self.effort.epochs_of(name, len(records), self.device) if self.classes > 1 else 0
         images, labels = records.images, records.labels
 
         def trained() -> dict[str, Tensor]:
@@ -225,6 +262,7 @@ class RealImages:
         """All that an entry of the cache depends on, besides the records."""
         kind = torch.device(self.device).type
         how = {"recipe": asdict(RECIPES[name]), "effort": asdict(self.effort), "epochs": epochs, "device": kind}
+        how["flips"] = self.flips and RECIPES[name].flip
         return {"part": part, "name": name, "seed": seed, "classes": self.classes, **how}
 
     def require_classes(self, why: str = "nothing to tell apart") -> None:

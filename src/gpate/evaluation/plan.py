@@ -12,7 +12,7 @@ from gpate.evaluation.membership_attack import check_shadows
 from gpate.schema import ImageSchema, TableSchema
 
 Draw = Callable[[int], Any]
-"""The synthetic set of a seed: a data frame, or (images, numbers of classes)."""
+"""The synthetic set of a seed: a data frame, or (images, numbers of classes), or (images, class probabilities)."""
 
 OnProgress = Callable[[int, int, str], None]
 """Called after each part of the work with how many are done, how many there are, and the part's name."""
@@ -49,6 +49,8 @@ class EvaluationPlan:
         shadows: models that are fitted for it; 0, or an even number from 4, which implies `attack`.
         jobs: processes for tables; by default one for each processor if the table is large. Scores do not depend on it.
         inception: path of Inception's weights, if the extra `fid` is not installed.
+        flips: for images, whether a mirror image is of the same class, so that `cnn-wide` may be trained on both; by default
+            if they are in colour.
     """
 
     generator_seeds: tuple[int, ...] = (0, 1)
@@ -60,6 +62,7 @@ class EvaluationPlan:
     shadows: int = 0
     jobs: int | None = None
     inception: Path | None = None
+    flips: bool | None = None
 
     def __post_init__(self) -> None:
         check_shadows(self.shadows)

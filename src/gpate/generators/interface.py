@@ -14,6 +14,7 @@ from gpate.generators.mixture import Mixture, MixtureSpec
 from gpate.generators.networks import GeneratorSpec, build_network
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
+from gpate.torch_utils import matmul_precision
 
 Spec = GeneratorSpec | MixtureSpec
 
@@ -27,12 +28,16 @@ def build_generator(spec: Spec) -> nn.Module:
 def draw(
     generator: nn.Module, spec: Spec, labels: Tensor, stream: torch.Generator, *, points: Tensor | None = None
 ) -> Tensor:
-    """Sample encoded records, one for each label, [m, width]; a mixture takes points (`gpate.generators.points`)."""
+    """Sample encoded records, one for each label, [m, width]; a mixture takes points (`gpate.generators.points`).
+
+    A network on a GPU computes in full single precision: its records are those of a CPU up to rounding.
+    """
     if isinstance(generator, Mixture):
         return generator.draw(labels, stream, points=points)
     assert isinstance(spec, GeneratorSpec)
     device = next(generator.parameters()).device
-    records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
+    with matmul_precision("highest"), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+        records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
     return records.cpu()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gpate.evaluation.results import SHOWN_TIMES, Evaluation, Score
+from gpate.evaluation.results import HEADLINE_CLASSIFIERS, SHOWN_TIMES, Evaluation, Score
 from gpate.release import Certificate
 from gpate.report import svg
 from gpate.report.formatting import counted, listed, name, number
@@ -34,8 +34,8 @@ TITLES = {
 HEADLINES = ("auroc", "accuracy", "f1", "r2")
 """Metrics that speak for the whole, the first that is there."""
 
-WHOLE = ("modern mean", "paper mean", "cnn", "")
-"""Subjects that speak for the whole, likewise: the mean of today's classifiers, of the paper's, and the paper's network."""
+WHOLE = ("modern mean", "paper mean", "")
+"""Subjects of tables that speak for the whole, likewise: the mean of today's classifiers, and of the paper's."""
 
 COVERAGE = ("coverage", "recall", "range coverage", "category coverage")
 LOW_COVERAGE = 0.5
@@ -139,7 +139,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
     metric, synthetic, real = _headline(found)
     against = f", against {number(real, places=3)} with real ones" if real is not None else ""
     said = (
-        f"Models trained on synthetic records reach {_title(metric)} {number(synthetic, places=3)}{against}."
+        f"Models trained on synthetic records reach {_title(metric)} {number(synthetic, places=3)}{against}.{_lower(found)}"
         if synthetic is not None
         else ""
     )
@@ -182,7 +182,23 @@ def _title(metric: str) -> str:
     return TITLES.get(metric.lower(), words[:1].upper() + words[1:])
 
 
+def _lower(found: Evaluation) -> str:
+    """Which of the CNNs of images the headline is of, and what the other reaches."""
+    headline = found.headline
+    others = [found.find("accuracy", subject) for subject in HEADLINE_CLASSIFIERS]
+    higher = [
+        s for s in others if s is not None and s.values and headline is not None and s.subject != headline.subject
+    ]
+    if headline is None or not higher:
+        return ""
+    other = f"{name(higher[0].subject)} reaches {number(higher[0].mean, places=3)}"
+    return f" This is the accuracy of {name(headline.subject)}, the lower of two networks; {other}."
+
+
 def _headline(found: Evaluation) -> tuple[str, float | None, float | None]:
+    if (lower := found.headline) is not None:
+        real = found.find(lower.metric, lower.subject, "real")
+        return lower.metric, lower.mean, real.mean if real is not None and real.values else None
     scores = [s for s in found.scores if s.group == "utility" and s.values]
     metrics = [s.metric for s in scores if s.source == "synthetic"]
     metric = next((m for m in HEADLINES if m in metrics), metrics[0] if metrics else "")
