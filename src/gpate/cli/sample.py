@@ -31,6 +31,10 @@ def sample(
         ),
     ] = None,
     balanced: Annotated[bool, typer.Option("--balanced", help="Equal numbers of each class.")] = False,
+    soft_labels: Annotated[
+        bool,
+        typer.Option("--soft-labels", help="Beside each image, the probability of every class (.npz)."),
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same records.")] = None,
     device: Annotated[
         str,
@@ -58,6 +62,10 @@ def sample(
     if len(conditions) < len(pairs):
         raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
     format_of(output, loaded.schema)
+    labeller = getattr(loaded.spec, "labeller", None)
+    if soft_labels and (labeller is None or output.suffix.lower() != ".npz"):
+        needed = "with a labeller in the release, and an .npz file as output"
+        raise InvalidValue("--soft-labels", str(output), needed, "Fix: see `gpate fit --help`: labelling.share.")
     check_output(output, force=force)  # before any record is sampled
     used = Streams(seed).seed
     before = _identity(output)
@@ -87,10 +95,11 @@ def sample(
             schema=loaded.schema,
             force=force,
             columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
+            probabilities=loaded.probabilities if soft_labels else None,
             on_progress=lambda written: progress.advance(task, written),
         )
     seconds = time.perf_counter() - start
-    certificate, acceptance = loaded.certificate, loaded.acceptance
+    certificate, acceptance, labelled = loaded.certificate, loaded.acceptance, loaded.labelled
     if as_json:
         print_json(
             {
@@ -102,6 +111,7 @@ def sample(
                 "delta": certificate.delta,
                 "not_for_release": list(certificate.not_for_release),
                 **({"constraints": asdict(acceptance)} if acceptance.records else {}),
+                **({"labeller": asdict(labelled)} if labelled.drawn else {}),
             }
         )
     elif not quiet:
@@ -114,6 +124,8 @@ def sample(
         )
         if acceptance.records:
             errors.print(f"All satisfy the constraints: {acceptance}.", soft_wrap=True, highlight=False)
+        if labelled.drawn:
+            errors.print(f"Labelled by the release's labeller: {labelled}.", soft_wrap=True, highlight=False)
     if not certificate.releasable and not as_json:
         reasons = escape("; ".join(certificate.not_for_release))
         errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)

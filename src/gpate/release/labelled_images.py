@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gpate.generators import GeneratorSpec
+from gpate.generators import GeneratorSpec, draw
+from gpate.torch_utils import matmul_precision
 
 TURNS = 50
 """Draws of a block before the best of what was drawn is taken."""
@@ -65,10 +66,10 @@ def labelled_images(
         asked = wanted[open_]
         if not spec.labeller.agree:
             asked = torch.randint(spec.classes, (len(wanted),), generator=stream)
-        latents = spec.latents(len(asked), stream).to(device)
-        images = (network(latents, asked.to(device)).float() * 255).round() / 255
-        likely = torch.log_softmax(labeller(images).float(), 1).cpu()
-        images, seen = images.cpu(), likely.argmax(1)
+        images = (draw(network, spec, asked, stream) * 255).round() / 255
+        with matmul_precision("highest"):
+            likely = torch.log_softmax(labeller(images.to(device)), 1).cpu()
+        seen = likely.argmax(1)
         drawn += len(asked)
         for c in wanted[open_].unique().tolist():
             free = torch.nonzero(open_ & (wanted == c))[:, 0]

@@ -39,6 +39,7 @@ from gpate.release.verify import hash_problems
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
+from gpate.torch_utils import matmul_precision
 
 Images = tuple[NDArray[np.uint8], NDArray[Any] | None]
 """Images [n, height, width] or [n, height, width, 3], and the class of each, by name; None without classes."""
@@ -183,7 +184,8 @@ class Release:
             raise InvalidValue("images", list(images.shape), f"of shape [n, {', '.join(map(str, expected))}]")
         device = next(self._network.parameters()).device
         pixels = torch.from_numpy(np.ascontiguousarray(images)).view(-1, height, width, channels).permute(0, 3, 1, 2)
-        parts = [self._network.labeller(part.to(device).float() / 255) for part in pixels.split(self.block)]
+        with matmul_precision("highest"):
+            parts = [self._network.labeller(part.to(device).float() / 255) for part in pixels.split(self.block)]
         found: NDArray[np.float64] = torch.cat(parts).double().softmax(1).cpu().numpy()
         return found
 

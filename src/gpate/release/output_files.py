@@ -4,7 +4,7 @@
 |---|---|---|
 | `.parquet` | tables | one row group per chunk; column types from the schema alone |
 | `.csv` | tables | a header and one line per record, missing values empty, UTF-8 |
-| `.npz` | images | `images` (uint8) and, with classes, `labels` |
+| `.npz` | images | `images` (uint8), with classes `labels`, and with soft labels `probabilities` [n, classes] |
 | `.png` | images | one picture with all of them in a grid, one column per class if balanced |
 | folder | images | one PNG per image, in a folder per class |
 
@@ -78,6 +78,7 @@ def write_records(
     schema: TableSchema | ImageSchema,
     force: bool = False,
     columns: int | None = None,
+    probabilities: Callable[[NDArray[np.uint8]], NDArray[np.float64]] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Path:
     """Write the chunks of `Release.sample_chunks`.
@@ -89,6 +90,7 @@ def write_records(
         schema: of a record.
         force: replace existing output.
         columns: of a grid of images; a square by default.
+        probabilities: soft labels of images, `Release.probabilities`, written beside them; .npz only.
         on_progress: called with the number of records of each chunk, once it is written.
 
     Returns:
@@ -101,6 +103,8 @@ def write_records(
     path = Path(path)
     kind = format_of(path, schema)
     check_output(path, force=force)
+    if probabilities is not None and kind != ".npz":
+        raise InvalidValue("output", str(path), "an .npz file for soft labels")
     if kind == ".png" and n > MAX_GRID:
         raise InvalidValue("n", n, f"at most {MAX_GRID:,} for one picture", "Write .npz, or a folder.")
     try:
@@ -111,7 +115,7 @@ def write_records(
             elif kind == ".csv":
                 _write_csv(content, counted, schema)
             elif kind == ".npz":
-                _write_npz(content, counted, n, schema)
+                _write_npz(content, counted, n, schema, probabilities)
             elif kind == ".png":
                 _write_grid(content, counted, n, schema, columns or math.ceil(math.sqrt(max(n, 1))))
             else:
@@ -232,11 +236,17 @@ def _to_disk(file: Any) -> None:
 # --- images ---------------------------------------------------------------------------------------------------------
 
 
-def _write_npz(path: Path, chunks: Chunks, n: int, schema: TableSchema | ImageSchema) -> None:
+def _write_npz(
+    path: Path,
+    chunks: Chunks,
+    n: int,
+    schema: TableSchema | ImageSchema,
+    probabilities: Callable[[NDArray[np.uint8]], NDArray[np.float64]] | None,
+) -> None:
     """Like numpy's savez, but streamed; the same records give the same bytes."""
     assert isinstance(schema, ImageSchema)
     shape = (n, schema.height, schema.width, *([schema.channels] if schema.channels > 1 else []))
-    labels: list[NDArray[Any]] = []
+    labels, soft = list[NDArray[Any]](), list[NDArray[Any]]()
     with open(path, "wb") as file:
         with zipfile.ZipFile(file, "w") as archive:
             with archive.open(zipfile.ZipInfo("images.npy"), "w", force_zip64=True) as entry:
@@ -245,9 +255,11 @@ def _write_npz(path: Path, chunks: Chunks, n: int, schema: TableSchema | ImageSc
                 for images, classes in chunks:
                     entry.write(np.ascontiguousarray(images).data)
                     labels += [] if classes is None else [classes]
-            if labels:
-                with archive.open(zipfile.ZipInfo("labels.npy"), "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, np.concatenate(labels), allow_pickle=False)
+                    soft += [] if probabilities is None else [probabilities(images).astype(np.float32)]
+            for name, parts in (("labels", labels), ("probabilities", soft)):
+                if parts:
+                    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, np.concatenate(parts), allow_pickle=False)
         _to_disk(file)
 
 

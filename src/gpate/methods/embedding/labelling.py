@@ -54,6 +54,9 @@ _MOST_ASKED = 1000
 
 _MOMENTUM = 0.9
 
+_KEPT = 4 << 30
+"""Bytes of records' vectors, by their released number, up to which they are computed once; beyond, they are computed in every step."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
@@ -154,6 +157,7 @@ def train_labeller(
 
     phi = on(device)
     records: list[Sensitive[RecordVectors]] = []
+    keep = 4 * phi.dims * float(counts.sum()) <= _KEPT
     assert settings.steps is not None
     assert settings.rate is not None
     weights = torch.zeros(phi.dims, spec.classes, dtype=torch.float64, device=device)
@@ -169,6 +173,8 @@ def train_labeller(
         mechanism = NoisyProducts(sigma=sigma, dimension=phi.dims, groups=spec.classes, l2_bound=bound)
 
         def part(mechanism: NoisyProducts = mechanism, weights: Tensor = weights) -> Sensitive[Tensor]:
+            if not keep:
+                return mechanism.gradient(read_vectors(run, phi, on_cpu=lambda: on(CPU)), weights)
             if not records:
                 records.extend(read_vectors(run, phi, on_cpu=lambda: on(CPU)))
             return mechanism.gradient(records, weights)
