@@ -44,7 +44,7 @@ def learned() -> FeatureMap:
 def labelling() -> FeatureMap:
     images = torch.rand(60, *SHAPE, generator=torch.Generator().manual_seed(0))
     spec = LabellerSpec(scales=1, orientations=4, filters=6, grid=2, mirrored=True)
-    bank = patch_bank(1, filters=6, stream=Streams(0).torch("patches"))
+    bank = patch_bank(1, filters=6)
     features = partial(spec.features, SHAPE, bank)
     state = standardise(features(images), directions=20, stream=Streams(0).torch("directions"))
     return Standardised(features, state)

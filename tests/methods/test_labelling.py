@@ -20,6 +20,7 @@ from gpate.methods.base import Fitted
 from gpate.methods.embedding import Embedding
 from gpate.methods.embedding.labelling import Labelling
 from gpate.release import Release
+from gpate.release.output_files import write_records
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Monitor
 from gpate.schema import ImageSchema
@@ -128,6 +129,11 @@ def test_a_release_labels_its_images_and_verifies(tmp_path: Path) -> None:
     assert len(only) == 20
     assert seen.mean() > 0.5
     assert release.labelled.drawn >= release.labelled.accepted >= 1
+    chunks = release.sample_chunks(40, seed=1, chunk=16)
+    write_records(tmp_path / "soft.npz", chunks, n=40, schema=SCHEMA, probabilities=release.probabilities)
+    with np.load(tmp_path / "soft.npz") as written:
+        assert np.allclose(written["probabilities"], release.probabilities(made[:40]), atol=1e-6)
+        assert np.array_equal(written["images"], made[:40])
 
 
 def test_a_step_that_was_not_paid_for_is_found(tmp_path: Path) -> None:

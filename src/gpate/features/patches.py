@@ -9,7 +9,7 @@ pictures of things in front of things.
     response    its product with each filter; both whitened
     feature     how far the response is above a threshold, on either side, averaged over each field of a coarse grid
 
-    >>> bank = patch_bank(3, filters=8, stream=torch.Generator().manual_seed(0))
+    >>> bank = patch_bank(3, filters=8)
     >>> Patches((3, 32, 32), bank, grid=4).dims
     256
 """
@@ -17,6 +17,7 @@ pictures of things in front of things.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ _WHITENING = 0.01
 _LARGEST = 48
 """Larger images are halved, until they are not."""
 
+_SEED = 0
 _CANVAS, _PICTURES, _LEAVES, _DRAWN = 32, 200, 150, 20_000
 _SMALLEST_LEAF, _LARGEST_LEAF = 1.5, 20.0
 _LEAST_VARIANCE = 0.01
@@ -73,10 +75,12 @@ class Patches:
         return F.adaptive_avg_pool2d(above, self.grid).flatten(1)
 
 
-def patch_bank(channels: int, *, filters: int, stream: torch.Generator) -> Tensor:
-    """Filters [filters, channels, PATCH, PATCH]: patches of dead leaves, whitened twice, so that their product with a patch
-    is that of the whitened two.
+@lru_cache(maxsize=8)
+def patch_bank(channels: int, *, filters: int) -> Tensor:
+    """Filters [filters, channels, PATCH, PATCH], the same in every run: patches of dead leaves, whitened twice, so that
+    their product with a patch is that of the whitened two.
     """
+    stream = torch.Generator().manual_seed(_SEED)
     if not filters:
         return torch.zeros(0, channels, PATCH, PATCH)
     pictures = dead_leaves(_PICTURES, stream)

@@ -147,7 +147,7 @@ def train_labeller(
     spec = student.spec
     device, most = run.device, run.schema.records_per_unit
     own = settings.spec_for(spec.shape)
-    bank = patch_bank(spec.channels, filters=own.filters, stream=run.streams.torch("labeller patches")).to(device)
+    bank = patch_bank(spec.channels, filters=own.filters).to(device)
     images, labels = _made(run, student, settings.samples)
     kept = _state(run, images, partial(own.features, spec.shape, bank), settings)
 
