@@ -29,6 +29,7 @@ from gpate.features.number_bins import (
 from gpate.features.number_values import Edges, decimals_of, ends_of, is_point, step_of, value_ends
 from gpate.features.table_cells import projected
 from gpate.schema.columns import Bounded, Datetime, Integer, Numeric
+from gpate.schema.durations import Duration
 
 PAY = Numeric(name="pay", bounds=(0, 1e9))
 COUNT = Integer(name="count", bounds=(0, 10**6))
@@ -40,6 +41,8 @@ COLUMNS: list[Bounded] = [
     Integer(name="signed", bounds=(-(10**5), 10**5), scale="arcsinh"),
     Integer(name="far", bounds=(10**9, 2 * 10**9)),
     Datetime(name="day", bounds=("1990-01-01", "2030-01-01"), unit="day"),  # type: ignore[arg-type]
+    Duration(name="stay", bounds=(0, 10**7), unit="second"),
+    Duration(name="wait", bounds=(-100, 5000), unit="hour", decimals=2),
 ]
 
 

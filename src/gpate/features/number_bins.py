@@ -40,6 +40,7 @@ from gpate.features.number_values import (
     values_in,
 )
 from gpate.schema.columns import SCALES, Bounded, Datetime
+from gpate.schema.durations import PERIODS, Duration
 
 CROWDED = 4.0
 """A cell is crowded if it holds more than so many times its even part of the mass."""
@@ -78,6 +79,17 @@ _TIMES = tuple(
     for n in counts
 )
 """Steps of times that people count in, in seconds."""
+
+_LENGTHS = tuple(
+    unit * n
+    for unit, counts in (
+        (PERIODS["minute"], (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 75, 90, 105)),
+        (PERIODS["hour"], (2, 3, 4, 5, 6, 8, 10, 12, 18, 36)),
+        (PERIODS["day"], (1, 2, 3, 4, 5, 6, 7, 10, 14, 21, 28, 30, 60, 90, 180, 365)),
+    )
+    for n in counts
+)
+"""Durations that are often spikes, in seconds."""
 
 _OFTEN = (
     0.1,
@@ -133,7 +145,11 @@ def first_edges(column: Bounded, cells: int) -> Edges:
         inner += [anchor - away, anchor + away]
         away /= 2
     inner.append(anchor)
-    often = (0.0, lower, upper) if isinstance(column, Datetime) else (0.0, lower, upper, *_OFTEN, *_POWERS)
+    often: tuple[float, ...] = (0.0, lower, upper)
+    if not isinstance(column, Datetime):
+        often += (*_OFTEN, *_POWERS)
+    if isinstance(column, Duration):
+        often += tuple(length / column.period for length in _LENGTHS)
     step = step_of(column)
     points = {sign * value for value in often for sign in (1.0, -1.0)}
     if step is not None:
@@ -292,8 +308,10 @@ def divided(column: Bounded, edges: Edges, counts: Floats, *, parts: int) -> Edg
 def _round_numbers(column: Bounded, low: float, high: float, parts: int) -> list[float]:
     """Multiples of a round step inside a cell, about as many as parts."""
     ideal, least = (high - low) / parts, step_of(column) or 0.0
-    if isinstance(column, Datetime):
-        step = max([unit for unit in _TIMES if unit <= ideal] or [_TIMES[0]])
+    period = 1 if isinstance(column, Datetime) else column.period if isinstance(column, Duration) else 0
+    times = [unit / period for unit in _TIMES if unit <= ideal * period * (1 + 1e-9)] if period else []
+    if isinstance(column, Datetime) or (times and ideal * period < _DAY):
+        step = max(times or [_TIMES[0]])
     else:
         power = 10.0 ** math.floor(math.log10(ideal))
         step = max(unit * power for unit in (1.0, 2.0, 5.0) if unit * power <= ideal * (1 + 1e-9))
