@@ -158,9 +158,10 @@ def _by_factors(
         single[: len(low)] = (low == high) & (view.steps[j] == 0)
         normal = np.zeros((components, column.cells))
         normal[:, : len(low)] = found[j]
-        normal = np.where(single, 0.0, normal)
-        rest = max(1 - float(near[single].sum()), 0.0) / np.maximum(normal.sum(1, keepdims=True), 1e-300)
-        tables.append(np.where(single, near, normal * rest))
+        normal, others = np.where(single, 0.0, normal), np.where(single, 0.0, near)
+        total = normal.sum(1, keepdims=True)  # 0 of a component that lies in those cells alone
+        normal = np.where(total > 1e-12, normal * (others.sum() / np.maximum(total, 1e-12)), others)
+        tables.append(np.where(single, near, normal))
     return torch.from_numpy(np.concatenate(tables, 1)).float()
 
 
