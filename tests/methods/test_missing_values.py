@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from gpate import Schema, Synthesizer
-from gpate.methods.marginals.rare_classes import _shares
 
 RATES = {
     "a": {"s": 0.05, "m": 0.10, "k": 0.60},
@@ -62,18 +59,3 @@ def test_what_is_missing_depends_on_the_class_and_on_another_column() -> None:
     assert apart.loc[["a", "b"]].to_numpy().max() < 0.1
     both = [(side["lab"].isna() & side["seen"].isna()).groupby(side["label"]).mean() for side in (drawn, frame)]
     assert (both[0] - both[1]).abs()[["a", "b"]].max() < 0.1
-
-
-@pytest.mark.parametrize("gone", [0.0, 0.02, 0.5, 1.0])
-def test_the_rate_of_a_rare_class_has_the_noise_of_one_count(gone: float) -> None:
-    """Not of 64: 200 draws of the noise, root of the mean squared error at most 1.5 times that of the count (less where it is drawn
-    towards the other classes, or ends at 0 or 1), once in far more than a million times by chance.
-    """
-    rng, size, spread = np.random.default_rng(0), 600.0, 10.0
-    true = np.append(np.full(64, size * (1 - gone) / 64), size * gone)
-    view = SimpleNamespace(sizes=np.array([size]), spread=spread)
-    pooled = np.append(np.full(64, 9000.0 / 64), 1000.0)
-    found = np.stack([_shares(true + rng.normal(0, spread, 65), pooled, view, 0, missing=True) for _ in range(200)])  # type: ignore[arg-type]
-    assert (found >= 0).all()
-    assert found.sum(1) == pytest.approx(1.0)
-    assert math.sqrt(np.mean((found[:, -1] - gone) ** 2)) < 1.5 * spread / size
