@@ -233,6 +233,7 @@ def test_the_next_cells_of_a_tail_hold_mass_by_a_lower_standard() -> None:
     assert holding(counts, 10.0, edges).tolist() == [True, True, True, True, False, False, False]
     assert not holding(np.array([9000.0, 9000.0, 44.0]), 10.0, (0.0, 1.0, 2.0, 1e9))[-1]
     assert holding(np.array([25.0, 9000.0, 9000.0]), 10.0, (-2.0, 0.0, 1.0, 2.0)).all()
+    assert not holding(np.array([9000.0, 9000.0, 300.0]), 100.0, (0.0, 1.0, 2.0, 4.0))[-1]  # might be noise, and much
 
 
 def test_a_crowded_cell_that_reaches_up_to_a_wide_bound_is_divided_by_doubling() -> None:

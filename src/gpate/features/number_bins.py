@@ -52,6 +52,9 @@ reaches up to wide bounds would move the column's mean."""
 NEXT = 2.0
 """The same, for a cell next to the outermost filled one."""
 
+LITTLE = 0.005
+"""Part of the mass that moves a mean by a tenth of a standard deviation, if it is false and lies beyond all others."""
+
 MOST = 0.8
 """Part of the mass that filled cells are to hold."""
 
@@ -206,7 +209,7 @@ def holding(counts: Floats, spread: Floats | float, edges: Edges) -> Bools:
     """Cells that are filled; if these hold less than most of the mass, also those that are by a lower standard, as long as they lie
     among the others or beside them by no more than their range. Then noise hides much: to lose what it hides would be worse than
     to take some of it for mass, but not far away. At last the tails: cells next to the outermost one, while each exceeds the noise
-    `NEXT` times and is no wider than all cells up to it. A false one moves little, and is taken once in 40 ends.
+    `NEXT` times and is no wider than all cells up to it. Noise does so at one end in 40, so only where that is `LITTLE` of the mass.
     """
     low, high = np.array(edges[:-1]), np.array(edges[1:])
     found = np.zeros(len(counts), dtype=bool)
@@ -219,7 +222,8 @@ def holding(counts: Floats, spread: Floats | float, edges: Edges) -> Bools:
         if counts[found].sum() >= MOST * counts.sum():
             break
     if found.any():
-        exceeds = counts > NEXT * np.broadcast_to(spread, counts.shape)
+        least = NEXT * np.broadcast_to(spread, counts.shape)
+        exceeds = (counts > least) & (least <= LITTLE * counts.sum())
         first, last = np.nonzero(found)[0][[0, -1]]
         while last + 1 < len(counts) and exceeds[last + 1] and high[last + 1] - high[last] <= high[last] - low[first]:
             last += 1
