@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,9 +184,9 @@ def _filter(column: Column, value: object) -> tuple[Callable[[pd.Series], NDArra
         wanted = choices[at]
         chosen = Condition(column=column.name, sign="=", value=wanted)
         return lambda series: np.asarray((series == wanted).fillna(False), dtype=bool), [chosen]
-    read = _time if isinstance(column, Datetime) else _number
+    read: Callable[[object], Any] = _time if isinstance(column, Datetime) else _number
     if isinstance(column, Duration):
-        read = lambda end: _number(column.number(end))  # noqa: E731 - of its unit
+        read = partial(_length, column)
     ends = value.split("..") if isinstance(value, str) else value if isinstance(value, tuple | list) else [value]
     try:
         lower, upper = (read(end) for end in (ends if len(ends) == 2 else [ends[0]] * 2))
@@ -212,6 +213,10 @@ def _filter(column: Column, value: object) -> tuple[Callable[[pd.Series], NDArra
 
 def _within(numbers: NDArray[np.float64], lower: float, upper: float) -> NDArray[np.bool_]:
     return np.asarray((numbers >= lower) & (numbers <= upper), dtype=bool)
+
+
+def _length(column: Duration, value: object) -> Any:
+    return _number(column.number(value))
 
 
 def _number(value: object) -> Any:
