@@ -29,6 +29,7 @@ from gpate.features.number_bins import (
 from gpate.features.number_values import Edges, decimals_of, ends_of, is_point, step_of, value_ends
 from gpate.features.table_cells import projected
 from gpate.schema.columns import Bounded, Datetime, Integer, Numeric
+from gpate.schema.durations import Duration
 
 PAY = Numeric(name="pay", bounds=(0, 1e9))
 COUNT = Integer(name="count", bounds=(0, 10**6))
@@ -40,6 +41,8 @@ COLUMNS: list[Bounded] = [
     Integer(name="signed", bounds=(-(10**5), 10**5), scale="arcsinh"),
     Integer(name="far", bounds=(10**9, 2 * 10**9)),
     Datetime(name="day", bounds=("1990-01-01", "2030-01-01"), unit="day"),  # type: ignore[arg-type]
+    Duration(name="stay", bounds=(0, 10**7), unit="second"),
+    Duration(name="wait", bounds=(-100, 5000), unit="hour", decimals=2),
 ]
 
 
@@ -221,3 +224,32 @@ def test_quantiles_of_a_column_whose_bounds_are_ten_thousand_times_too_wide(seed
     edges = found_cells(PAY, values, spread=spread, seed=seed)
     assert len(edges) <= 150
     assert deciles(edges) == pytest.approx(truth, rel=0.03 if spread < 10 else 0.12)
+
+
+def test_the_next_cells_of_a_tail_hold_mass_by_a_lower_standard() -> None:
+    """As long as they follow one another, and none is wider than all cells before it."""
+    edges = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e9)
+    counts = np.array([9000.0, 9000.0, 30.0, 25.0, 10.0, 30.0, 44.0])
+    assert holding(counts, 10.0, edges).tolist() == [True, True, True, True, False, False, False]
+    assert not holding(np.array([9000.0, 9000.0, 44.0]), 10.0, (0.0, 1.0, 2.0, 1e9))[-1]
+    assert holding(np.array([25.0, 9000.0, 9000.0]), 10.0, (-2.0, 0.0, 1.0, 2.0)).all()
+    assert not holding(np.array([9000.0, 9000.0, 300.0]), 100.0, (0.0, 1.0, 2.0, 4.0))[-1]  # might be noise, and much
+
+
+def test_a_crowded_cell_that_reaches_up_to_a_wide_bound_is_divided_by_doubling() -> None:
+    edges = divided(PAY, (0.0, 1.0, 2.0, 1e9), np.array([500.0, 500.0, 9000.0]), parts=64)
+    widths = np.diff(edges)[np.array(edges[:-1]) >= 2.0]
+    assert len(widths) > 25
+    assert (widths[1:] <= 2.001 * widths[:-1]).all()
+    down = Numeric(name="x", bounds=(-1e9, 3))
+    edges = divided(down, (-1e9, 1.0, 2.0, 3.0), np.array([9000.0, 500.0, 500.0]), parts=64)
+    widths = np.diff(edges)[np.array(edges[1:]) <= 1.0]
+    assert (widths[:-1] <= 2.001 * widths[1:]).all()
+
+
+def test_no_cell_of_a_heavy_tail_reaches_up_to_the_bound() -> None:
+    """Log-normal numbers, sigma 3, up to 10^9, and noise that hides most of their cells: 5% of them lie in no cell wider than 10^6."""
+    for seed in range(6):
+        values = np.exp(3 * np.random.default_rng(seed).normal(size=20_000))
+        edges = found_cells(PAY, values, spread=258.0, seed=seed)
+        assert np.diff(edges)[counted(edges, values) >= 1000].max() < 1e6

@@ -353,6 +353,16 @@ def test_cells_of_a_factor_model_have_the_right_mean() -> None:
         assert share @ (middle - mean) ** 2 == pytest.approx(variance, rel=0.1)
 
 
+def test_cells_of_a_factor_model_are_never_negative() -> None:
+    """Edges a rounding error apart may come in the wrong order from a scale; a release with a negative weight would be refused."""
+    model = rare.Factors(mean=np.array([0.3]), loadings=np.zeros((1, 0)), variance=1.0)
+    edge = 0.1
+    edges = np.array([-5.0, edge, np.nextafter(edge, -np.inf), np.nextafter(edge, np.inf), 5.0])
+    (table,) = rare.cell_probabilities(model, [edges], components=4, stream=Streams(0).torch("f"))
+    assert (table >= 0).all()
+    assert table.sum(1) == pytest.approx(1.0)
+
+
 def test_the_scores_histogram_sets_the_means_length() -> None:
     edges = rare.score_edges(dimension=16, records=300.0, spread=1.0)
     assert len(edges) == 33

@@ -17,13 +17,13 @@ from gpate.schema.columns import COLUMN_TYPES, Column
 from gpate.schema.declaration import TODO, Schema
 from gpate.schema.draft import accepted, draft, is_open, proposed, to_confirm
 from gpate.schema.draft_file import DraftFile
-from gpate.schema.proposals import DATE, Proposals, propose
+from gpate.schema.proposals import DATE, TIMEDELTA, Proposals, propose
 
 NAMES = (
     "id encounter_id patient_id user mrn age percent admission_date discharge_date is_ill died target class sex zip total_cost "
-    "a_cost b_cost notes email V1 insulin created_at year has_car"
+    "a_cost b_cost notes email V1 insulin created_at year has_car stay_hours length_of_stay"
 ).split()
-TYPES = ("boolean", "integer", "numeric", "datetime", DATE, "categorical", TODO)
+TYPES = ("boolean", "integer", "numeric", "datetime", DATE, "duration", TIMEDELTA, "categorical", TODO)
 
 
 @settings(max_examples=25)
@@ -224,6 +224,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 OPEN = {"type": TODO, "missing": True}
+LASTS = {"type": "duration", "unit": TODO, "bounds": TODO, "format": "number"}
 
 
 @pytest.mark.parametrize(
@@ -267,6 +268,15 @@ OPEN = {"type": TODO, "missing": True}
             {**OPEN, "type": "categorical", "categories": ["a", "Other"], "other": "Other"},
         ),
         (OPEN, "missing", "no", {"type": TODO, "missing": False}),
+        (
+            {"type": "TODO: confirm duration", "unit": TODO, "bounds": TODO, "format": "TODO: confirm number"},
+            "type",
+            "duration",
+            {"type": "duration", "unit": TODO, "bounds": TODO, "format": "TODO: confirm number"},
+        ),
+        (LASTS, "unit", "hour", {**LASTS, "unit": "hour"}),
+        (LASTS, "format", "iso", {**LASTS, "format": "iso"}),
+        (LASTS, "bounds", "0, 100", {**LASTS, "bounds": [0, 100]}),
         ({"type": "numeric", "bounds": [0, 1]}, "decimals", "2", {"type": "numeric", "bounds": [0, 1], "decimals": 2}),
         (
             {"type": "numeric", "bounds": [0, 1]},
@@ -294,6 +304,8 @@ def test_answers(entry: dict[str, Any], field: str, text: str, expected: dict[st
         ({"type": "categorical", "categories": ["a"]}, "other", "b", "one of its categories"),
         ({"type": "boolean"}, "missing", "perhaps", "yes or no"),
         ({"type": "numeric", "bounds": [0, 1]}, "scale", "big", "linear, log"),
+        (LASTS, "unit", "month", "second, minute, hour, day"),
+        (LASTS, "format", "{number}", "number, timedelta, clock, iso"),
         ({"type": "numeric", "bounds": [0, 1]}, "decimals", "many", "decimals"),
     ],
 )

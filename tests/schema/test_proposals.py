@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpate.schema.declaration import TODO
-from gpate.schema.proposals import DATE, ID, Guess, propose, words
+from gpate.schema.proposals import DATE, ID, TIMEDELTA, Guess, propose, words
 
-FILE_TYPES = ("boolean", "integer", "numeric", "datetime", DATE, "categorical", TODO)
+FILE_TYPES = ("boolean", "integer", "numeric", "datetime", DATE, TIMEDELTA, "categorical", TODO)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,13 @@ FILE_TYPES = ("boolean", "integer", "numeric", "datetime", DATE, "categorical", 
         ("dischargeDate", "categorical", DATE),
         ("created_at", TODO, "datetime"),
         ("visit_date_2", TODO, DATE),
-        ("time_in_hospital", TODO, None),
+        ("time_in_hospital", TODO, "duration"),
+        ("length_of_stay", TODO, "duration"),
+        ("call_duration", "categorical", "duration"),
+        ("waiting_minutes", TODO, "duration"),
+        ("stay_hours", "integer", None),  # what a file states is not contradicted
+        ("pressure_min", TODO, "numeric"),  # a minimum
+        ("num_days", TODO, "integer"),
         ("waiting_time", "integer", None),
         ("date_of_birth", TODO, DATE),
         ("is_smoker", "integer", "boolean"),
@@ -83,6 +89,15 @@ def test_a_column_of_persons_is_proposed_as_the_unit(name: str) -> None:
 )
 def test_what_only_mentions_persons_is_not_the_unit(name: str) -> None:
     assert propose({name: "categorical", "cost": "numeric"}).unit is None
+
+
+def test_units_of_durations_and_what_they_are_the_difference_of() -> None:
+    types = {"admitted_at": TODO, "discharged_at": TODO, "stay_hours": TODO}
+    found = propose(types, persons=False)
+    assert (found.columns["stay_hours"].type, found.columns["stay_hours"].unit) == ("duration", "hour")
+    assert "stay_hours = discharged_at - admitted_at" in [guess.value for guess in found.constraints]
+    stated = propose({**types, "stay_hours": TIMEDELTA}, persons=False)
+    assert (stated.columns["stay_hours"].type, stated.columns["stay_hours"].unit) == (None, "hour")
 
 
 def test_keys_that_are_known_stay() -> None:

@@ -17,7 +17,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 
 from gpate.errors import require_count
 from gpate.records import HeldRecords, hold_records
-from gpate.schema import ImageSchema, Schema, TableSchema
+from gpate.schema import Duration, ImageSchema, Schema, TableSchema
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
 
 Sides = tuple[HeldRecords, HeldRecords]
@@ -133,4 +133,6 @@ def _value(column: Column, place: float, number: int, target: bool) -> Any:
     value = first + place * (last - first)
     if isinstance(column, Datetime):
         return pd.Timestamp(value, unit="s")
+    if isinstance(column, Duration):
+        return round(value, column.decimals)
     return round(value) if isinstance(column, Integer) else value

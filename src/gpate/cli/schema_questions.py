@@ -15,6 +15,7 @@ from gpate.schema.answers import answer, chosen, yes_or_no
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.draft import accepted, is_open, proposed
 from gpate.schema.draft_file import DraftFile
+from gpate.schema.durations import FORMATS, PERIODS
 from gpate.schema.proposals import ID
 
 HELP = """\
@@ -31,6 +32,7 @@ _RECORDS = 3
 
 _AS_IT_IS = "as it is"
 _HINTS = {"bounds": "lowest and highest", "categories": "all categories", "unit": "resolution: day or second"}
+_LASTING = {"unit": f"unit of its numbers: {', '.join(PERIODS)}", "format": f"written as: {', '.join(FORMATS)}"}
 
 
 class _Stop(Exception):
@@ -232,6 +234,8 @@ class Session:
         fields = [f for f in entry if f != "type" and (is_open(entry[f]) or ((whole or invalid) and f in _HINTS))]
         if fields and kind == "datetime":
             fields = list(dict.fromkeys([*fields, "unit"]))
+        if fields and kind == "duration":
+            fields = ["unit", *(field for field in fields if field not in _LASTING), "format"]
         for field in fields:
             self._field(name, field)
             if self._file.columns[name]["type"] != kind:
@@ -249,7 +253,8 @@ class Session:
         if default and self._file.columns[name].get("other") is not None:
             default += ", ..."
         kind = self._file.columns[name]["type"]
-        question = f"  {kind}, {_HINTS.get(field, field)}"
+        hints = _HINTS | (_LASTING if kind == "duration" else {})
+        question = f"  {kind}, {hints.get(field, field)}"
         self._ask(question, default, lambda said: self._put(name, field, said))
 
     def _like(self, name: str, like: list[str]) -> None:

@@ -36,7 +36,7 @@ from gpate.evaluation.fidelity import (
 from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
 from gpate.evaluation.marginal_distances import chosen, joint, total_variation
 from gpate.evaluation.table_columns import BINS, Cells, Codes, Columns, Floats, cells_of
-from gpate.schema import Bounded, Categorical, Column, Datetime, TableSchema
+from gpate.schema import Bounded, Categorical, Column, Datetime, Duration, TableSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,7 +233,8 @@ def _shown(column: Bounded, number: float, numbers: Sequence[Floats], values: Se
 def _text(column: Column, value: float) -> str:
     if isinstance(column, Datetime):
         return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{shown} {column.unit}s" if isinstance(column, Duration) else shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -40,6 +40,7 @@ from gpate.features.number_values import (
     values_in,
 )
 from gpate.schema.columns import SCALES, Bounded, Datetime
+from gpate.schema.durations import PERIODS, Duration
 
 CROWDED = 4.0
 """A cell is crowded if it holds more than so many times its even part of the mass."""
@@ -47,6 +48,12 @@ CROWDED = 4.0
 CLEAR = 4.5
 """Standard deviations of the noise by which a filled cell exceeds zero: mistaken once in 3,000 columns, since a cell of noise alone that
 reaches up to wide bounds would move the column's mean."""
+
+NEXT = 2.0
+"""The same, for a cell next to the outermost filled one."""
+
+LITTLE = 0.005
+"""Part of the mass that moves a mean by a tenth of a standard deviation, if it is false and lies beyond all others."""
 
 MOST = 0.8
 """Part of the mass that filled cells are to hold."""
@@ -66,6 +73,9 @@ OCTAVES = 30
 _ALIKE = 1.8
 """Ratio of widths of cells that may become one."""
 
+_FAR = 16.0
+"""A cell at an end, so many times as wide as the next one, may hold a tail of any length."""
+
 _DAY = 86_400.0
 _TIMES = tuple(
     unit * n
@@ -78,6 +88,17 @@ _TIMES = tuple(
     for n in counts
 )
 """Steps of times that people count in, in seconds."""
+
+_LENGTHS = tuple(
+    unit * n
+    for unit, counts in (
+        (PERIODS["minute"], (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 75, 90, 105)),
+        (PERIODS["hour"], (2, 3, 4, 5, 6, 8, 10, 12, 18, 36)),
+        (PERIODS["day"], (1, 2, 3, 4, 5, 6, 7, 10, 14, 21, 28, 30, 60, 90, 180, 365)),
+    )
+    for n in counts
+)
+"""Durations that are often spikes, in seconds."""
 
 _OFTEN = (
     0.1,
@@ -133,7 +154,11 @@ def first_edges(column: Bounded, cells: int) -> Edges:
         inner += [anchor - away, anchor + away]
         away /= 2
     inner.append(anchor)
-    often = (0.0, lower, upper) if isinstance(column, Datetime) else (0.0, lower, upper, *_OFTEN, *_POWERS)
+    often: tuple[float, ...] = (0.0, lower, upper)
+    if not isinstance(column, Datetime):
+        often += (*_OFTEN, *_POWERS)
+    if isinstance(column, Duration):
+        often += tuple(length / column.period for length in _LENGTHS)
     step = step_of(column)
     points = {sign * value for value in often for sign in (1.0, -1.0)}
     if step is not None:
@@ -183,7 +208,8 @@ def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None,
 def holding(counts: Floats, spread: Floats | float, edges: Edges) -> Bools:
     """Cells that are filled; if these hold less than most of the mass, also those that are by a lower standard, as long as they lie
     among the others or beside them by no more than their range. Then noise hides much: to lose what it hides would be worse than
-    to take some of it for mass, but not far away.
+    to take some of it for mass, but not far away. At last the tails: cells next to the outermost one, while each exceeds the noise
+    `NEXT` times and is no wider than all cells up to it. Noise does so at one end in 40, so only where that is `LITTLE` of the mass.
     """
     low, high = np.array(edges[:-1]), np.array(edges[1:])
     found = np.zeros(len(counts), dtype=bool)
@@ -195,6 +221,16 @@ def holding(counts: Floats, spread: Floats | float, edges: Edges) -> Bools:
         found |= more
         if counts[found].sum() >= MOST * counts.sum():
             break
+    if found.any():
+        least = NEXT * np.broadcast_to(spread, counts.shape)
+        exceeds = (counts > least) & (least <= LITTLE * counts.sum())
+        first, last = np.nonzero(found)[0][[0, -1]]
+        while last + 1 < len(counts) and exceeds[last + 1] and high[last + 1] - high[last] <= high[last] - low[first]:
+            last += 1
+            found[last] = True
+        while first > 0 and exceeds[first - 1] and low[first] - low[first - 1] <= high[last] - low[first]:
+            first -= 1
+            found[first] = True
     return found
 
 
@@ -279,21 +315,34 @@ def crowded(column: Bounded, edges: Edges, counts: Floats, *, cells: int) -> Boo
 
 
 def divided(column: Bounded, edges: Edges, counts: Floats, *, parts: int) -> Edges:
-    """Finer edges: each cell in as many parts as its fraction of `parts`, at round numbers, which become points."""
+    """Finer edges: each cell in as many parts as its fraction of `parts`, at round numbers, which become points. A cell at an end that
+    is much wider than the next one is divided into cells that double in width: its mass may lie anywhere up to a wide bound.
+    """
     mass = np.maximum(counts, 0.0)
     wanted = mass / max(float(mass.sum()), 1e-12) * parts
-    points: list[float] = []
-    for (low, high), number in zip(pairwise(edges), wanted, strict=True):
-        if number >= 1.5 and values_in(column, low, high) > 1:
+    points, cuts = list[float](), [*edges[1:-1]]
+    widths = np.diff(edges)
+    for cell, ((low, high), number) in enumerate(zip(pairwise(edges), wanted, strict=True)):
+        if number < 1.5 or values_in(column, low, high) == 1:
+            continue
+        last = cell == len(widths) - 1
+        beside = widths[cell - 1] if last else widths[1] if cell == 0 else math.inf
+        if len(widths) > 1 and high - low > _FAR * beside:
+            first = max(beside, (high - low) * 2.0**-OCTAVES)
+            away = [first * (2.0**k - 1) for k in range(1, math.ceil(math.log2((high - low) / first)) + 1)]
+            cuts += [low + distance if last else high - distance for distance in away if distance < high - low]
+        else:
             points += _round_numbers(column, low, high, math.ceil(number))
-    return _edges(column, (edges[0], edges[-1]), [*edges[1:-1]], points)
+    return _edges(column, (edges[0], edges[-1]), cuts, points)
 
 
 def _round_numbers(column: Bounded, low: float, high: float, parts: int) -> list[float]:
     """Multiples of a round step inside a cell, about as many as parts."""
     ideal, least = (high - low) / parts, step_of(column) or 0.0
-    if isinstance(column, Datetime):
-        step = max([unit for unit in _TIMES if unit <= ideal] or [_TIMES[0]])
+    period = 1 if isinstance(column, Datetime) else column.period if isinstance(column, Duration) else 0
+    times = [unit / period for unit in _TIMES if unit <= ideal * period * (1 + 1e-9)] if period else []
+    if isinstance(column, Datetime) or (times and ideal * period < _DAY):
+        step = max(times or [_TIMES[0]])
     else:
         power = 10.0 ** math.floor(math.log10(ideal))
         step = max(unit * power for unit in (1.0, 2.0, 5.0) if unit * power <= ideal * (1 + 1e-9))

@@ -154,5 +154,6 @@ def cell_probabilities(
     tables = []
     for j, ends in enumerate(edges):
         below = ndtr((ends[1:-1] - centres[:, j : j + 1]) / math.sqrt(model.variance))
+        below = np.maximum.accumulate(below, axis=1)  # of neighbouring edges rounding may exchange the order
         tables.append(np.diff(below, axis=1, prepend=0.0, append=1.0))
     return tables

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from gpate.errors import ColumnMissing, ColumnUndeclared, DataUnreadable, ImageSizesDiffer
 from gpate.image_decoding import Shape
 from gpate.records.raw import RawRecords
-from gpate.schema import Categorical, Column, ImageSchema, TableSchema
-from gpate.schema.cell_values import numbers, text_of
+from gpate.schema import Categorical, Column, Duration, ImageSchema, TableSchema
+from gpate.schema.cell_values import durations, numbers, text_of
 
 
 def table_records(
     frame: pd.DataFrame, schema: TableSchema, where: str, *, broken: NDArray[np.bool_] | None = None
 ) -> RawRecords:
-    """Rows with the declared columns, in the declared order; numbers that came as text become numbers.
+    """Rows with the declared columns, in the declared order; numbers that came as text become numbers, and so do durations.
 
     Args:
         frame: the rows, with any columns.
@@ -43,6 +43,8 @@ def table_records(
     for i, column in enumerate(schema.columns):
         if is_number(column):
             records[column.name], faults[:, i] = numbers(records[column.name])
+        elif isinstance(column, Duration):
+            records[column.name], faults[:, i] = durations(records[column.name], column.period)
     if broken is not None:
         faults[:, -1] = broken
     row_ids = None if schema.row_id is None else frame[schema.row_id].to_numpy()

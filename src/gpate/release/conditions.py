@@ -9,7 +9,7 @@ constraints are refused. Ids are placeholders, and have no conditions.
 | target with classes, or `class` for images | its name, or its index if classes are strings and none has that name |
 | categorical | the category |
 | boolean | true or false |
-| integer, numeric, datetime | one value, or a range `(lower, upper)` or `"lower..upper"`, both ends included |
+| integer, numeric, datetime, duration | one value, or a range `(lower, upper)` or `"lower..upper"`, both ends included |
 | any with missing values | None for a missing one |
 """
 
@@ -19,14 +19,27 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue, UnknownClass
-from gpate.schema import Boolean, Categorical, Column, Condition, Datetime, ImageSchema, Integer, Numeric, TableSchema
+from gpate.schema import (
+    Boolean,
+    Categorical,
+    Column,
+    Condition,
+    Datetime,
+    Duration,
+    ImageSchema,
+    Integer,
+    Numeric,
+    TableSchema,
+)
 from gpate.schema.constrained import Constrained
+from gpate.schema.constraint_values import own_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +184,9 @@ def _filter(column: Column, value: object) -> tuple[Callable[[pd.Series], NDArra
         wanted = choices[at]
         chosen = Condition(column=column.name, sign="=", value=wanted)
         return lambda series: np.asarray((series == wanted).fillna(False), dtype=bool), [chosen]
-    read = _time if isinstance(column, Datetime) else _number
+    read: Callable[[object], Any] = _time if isinstance(column, Datetime) else _number
+    if isinstance(column, Duration):
+        read = partial(_length, column)
     ends = value.split("..") if isinstance(value, str) else value if isinstance(value, tuple | list) else [value]
     try:
         lower, upper = (read(end) for end in (ends if len(ends) == 2 else [ends[0]] * 2))
@@ -191,7 +206,17 @@ def _filter(column: Column, value: object) -> tuple[Callable[[pd.Series], NDArra
         Condition(column=column.name, sign=sign, value=end.item() if isinstance(end, np.datetime64) else end)
         for sign, end in ((">=", lower), ("<=", upper))
     ]
+    if isinstance(column, Duration):  # whatever its format is
+        return lambda series: _within(own_values(column, series).numbers, lower, upper), between
     return lambda series: np.asarray(series.between(lower, upper).fillna(False), dtype=bool), between
+
+
+def _within(numbers: NDArray[np.float64], lower: float, upper: float) -> NDArray[np.bool_]:
+    return np.asarray((numbers >= lower) & (numbers <= upper), dtype=bool)
+
+
+def _length(column: Duration, value: object) -> Any:
+    return _number(column.number(value))
 
 
 def _number(value: object) -> Any:

@@ -22,6 +22,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from numpy.typing import NDArray
 
 from gpate.atomic_files import workplace
 from gpate.errors import GpateError, InvalidValue, OutputExists, OutputFailed
-from gpate.schema import Boolean, Categorical, Column, Datetime, Id, ImageSchema, Integer, TableSchema
+from gpate.schema import Boolean, Categorical, Column, Datetime, Duration, Id, ImageSchema, Integer, TableSchema
+from gpate.schema.constraint_values import array_of, own_values
 
 FOLDER = "folder"
 FORMATS = {"table": (".parquet", ".csv"), "image": (".npz", ".png", FOLDER)}
@@ -191,6 +193,10 @@ def _arrow_type(column: Column, *, text: bool) -> Any:
         return pa.int64()
     if isinstance(column, Datetime):
         return (pa.date32() if column.unit == "day" else pa.timestamp("s")) if text else pa.timestamp("us")
+    if isinstance(column, Duration) and column.format != "number":
+        return pa.duration("us") if column.format == "timedelta" and not text else pa.string()
+    if isinstance(column, Duration) and not column.decimals:
+        return pa.int64()
     if isinstance(column, Categorical) and not isinstance(column.categories[0], float):
         return pa.string() if isinstance(column.categories[0], str) else pa.int64()
     return pa.float64()
@@ -201,7 +207,15 @@ def _tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) ->
 
     assert isinstance(schema, TableSchema)
     layout = pa.schema([(column.name, _arrow_type(column, text=text)) for column in schema.sampled])
-    return layout, (pa.Table.from_pandas(frame, schema=layout, preserve_index=False) for frame in chunks)
+    frames = (_with_texts(frame, schema) for frame in chunks) if text else chunks
+    return layout, (pa.Table.from_pandas(frame, schema=layout, preserve_index=False) for frame in frames)
+
+
+def _with_texts(frame: Any, schema: TableSchema) -> Any:
+    """Time differences as texts with a clock: there are none in a text file."""
+    columns = [c for c in schema.columns if isinstance(c, Duration) and c.format == "timedelta"]
+    texts = {c.name: array_of(replace(c, format="clock"), own_values(c, frame[c.name])) for c in columns}
+    return frame.assign(**texts)
 
 
 def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:

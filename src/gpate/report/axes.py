@@ -6,14 +6,14 @@ real ones if there are any; what lies outside is counted in the first and the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpate.report.formatting import name, number
-from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Duration, Integer
 from gpate.schema.column_values import Read, in_own_units, values_of
 from gpate.schema.columns import UNITS
 
@@ -89,7 +89,8 @@ def _ordered(column: Bounded, present: Floats) -> Axis:
     low, high = np.quantile(present, (0.005, 0.995)) if len(present) else (0.0, 1.0)
     if high - low < 1e-9:
         low, high = max(0.0, low - 0.05), min(1.0, high + 0.05)
-    if isinstance(column, Integer) and column.scale == "linear":  # bins of equally many whole numbers, or combs appear
+    whole = isinstance(column, Integer | Duration) and column.step == 1.0
+    if whole and column.scale == "linear":  # bins of equally many whole numbers, or combs appear
         first, last = column.span
         below, above = (round(first + end * (last - first)) for end in (low, high))
         step = -(-(above - below + 1) // BINS)
@@ -104,23 +105,21 @@ def _ordered(column: Bounded, present: Floats) -> Axis:
 
 def _shown(column: Bounded, place: float) -> str:
     """A place on the unit scale as people write it."""
-    value: Any = values_of(column, in_own_units(column, np.array([place])), np.array([False]))[0]
-    if isinstance(column, Datetime):
-        return _time(column, value)
-    assert isinstance(column, Numeric)
-    return number(float(value))
+    plain = replace(column, format="number") if isinstance(column, Duration) else column
+    value: Any = values_of(plain, in_own_units(column, np.array([place])), np.array([False]))[0]
+    return _time(column, value) if isinstance(column, Datetime) else shown_value(column, float(value))
 
 
 def shown_value(column: Bounded, value: float) -> str:
     """A value in a column's own units (seconds since 1970 for times) as people write it."""
     if isinstance(column, Datetime):
         return _time(column, np.datetime64(round(value), "s"))
-    return number(value)
+    return f"{number(value)} {column.unit}s" if isinstance(column, Duration) else number(value)
 
 
 def shown_spread(column: Bounded, value: float) -> str:
     """A difference of two such values."""
-    return f"{number(value / UNITS['day'])} days" if isinstance(column, Datetime) else number(value)
+    return f"{number(value / UNITS['day'])} days" if isinstance(column, Datetime) else shown_value(column, value)
 
 
 def _time(column: Datetime, value: Any) -> str:

@@ -19,7 +19,7 @@ from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Ver
 from gpate.evaluation.table_columns import Columns
 from gpate.report import svg
 from gpate.report.axes import Axis, Floats, associations, axis_for, shown_spread, shown_value
-from gpate.report.formatting import name, number, percent
+from gpate.report.formatting import name, percent
 from gpate.schema import Bounded, Categorical, Column, Numeric, TableSchema
 from gpate.schema.column_values import Read, read
 
@@ -179,7 +179,7 @@ def _column(axis: Axis, made: Read, held: Read | None, found: ColumnFinding | No
         label += f" Verdict: {found.verdict}."
         notes.append(f"differs by {percent(found.distance)} (real samples by {percent(found.reference)})")
     elif isinstance(column, Numeric) and len(x := _present(column, made)):
-        notes.append(f"mean {number(float(x.mean()))}")
+        notes.append(f"mean {shown_value(column, float(x.mean()))}")
     if column.missing:
         rates = f"missing {percent(float(made.missing.mean()))}"
         notes.append(rates + ("" if held is None else f" (real {percent(float(held.missing.mean()))})"))
@@ -225,7 +225,8 @@ def _shifted(schema: TableSchema, made: list[Read], held: list[Read]) -> list[st
             if min(len(x), len(y)) > 1:
                 error = float(np.sqrt(x.var() / len(x) + y.var() / len(y)))
                 if abs(x.mean() - y.mean()) > max(SHIFT * float(y.std()), 4 * error):
-                    found.append(f"{name(column.name)} {number(float(x.mean()))}, real {number(float(y.mean()))}")
+                    means = [shown_value(column, float(side.mean())) for side in (x, y)]
+                    found.append(f"{name(column.name)} {means[0]}, real {means[1]}")
     return found
 
 

@@ -11,6 +11,7 @@ are in `gpate.schema.codec`, so that loading a schema does not import torch.
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 from gpate.schema.constraints import Combinations, Constraint, Sum, Unique
 from gpate.schema.declaration import Cost, Schema
+from gpate.schema.durations import Duration
 from gpate.schema.identifiers import Id
 from gpate.schema.image_schema import ImageSchema
 from gpate.schema.privacy_unit import PrivacyUnit
@@ -27,6 +28,7 @@ __all__ = [
     "Constraint",
     "Cost",
     "Datetime",
+    "Duration",
     "Id",
     "ImageSchema",
     "Integer",

@@ -18,6 +18,7 @@ from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS, column_from_dict
 from gpate.schema.declaration import TODO
 from gpate.schema.described import alike, scalar, split_list, two_ends
 from gpate.schema.draft import accepted, is_open, with_other
+from gpate.schema.durations import FORMATS, PERIODS
 from gpate.schema.proposals import ID
 
 FIELDS = ("type", "bounds", "categories", "other", "missing", "scale", "decimals", "unit", "invalid", "format")
@@ -26,7 +27,11 @@ FIELDS = ("type", "bounds", "categories", "other", "missing", "scale", "decimals
 OTHERS = "..."
 """At the end of a list of categories: there are others."""
 
-_IMPLIED = {"bounds": ("integer", "numeric", "datetime"), "categories": ("categorical",), "other": ("categorical",)}
+_IMPLIED = {
+    "bounds": ("integer", "numeric", "datetime", "duration"),
+    "categories": ("categorical",),
+    "other": ("categorical",),
+}
 
 
 def answer(name: str, entry: Mapping[str, Any], field: str, text: str) -> dict[str, Any]:
@@ -40,7 +45,7 @@ def answer(name: str, entry: Mapping[str, Any], field: str, text: str) -> dict[s
         made = with_type(made, type_called(name, text))
     else:
         made["type"] = _type_for(name, entry, field, text)
-        made |= _fields(name, field, text.strip())
+        made |= _fields(name, field, text.strip(), kind=accepted(entry).get("type"))
     if not any(is_open(value) for value in made.values()):
         column_from_dict(name, made)
     return made
@@ -71,6 +76,8 @@ def with_type(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     made = {"type": kind, **needed, **{field.name: kept[field.name] for field in fields if field.name in kept}}
     if kind == "datetime":
         made.setdefault("unit", "day")
+    if kind == "duration":
+        made.setdefault("format", "number")
     return made
 
 
@@ -93,7 +100,7 @@ def _type_for(name: str, entry: Mapping[str, Any], field: str, text: str) -> Any
     return "datetime" if ends is not None and isinstance(ends[0], str) else TODO
 
 
-def _fields(name: str, field: str, text: str) -> dict[str, Any]:
+def _fields(name: str, field: str, text: str, *, kind: object) -> dict[str, Any]:
     what = f"{field} of column {name!r}"
     if field == "bounds":
         return {"bounds": bounds(what, text)}
@@ -103,7 +110,9 @@ def _fields(name: str, field: str, text: str) -> dict[str, Any]:
         return {"missing": yes_or_no(what, text)}
     if field == "decimals":
         return {"decimals": scalar(text)}
-    listed = {"scale": tuple(SCALES), "unit": tuple(UNITS)}.get(field)
+    lasts = kind == "duration"
+    options = {"scale": tuple(SCALES), "unit": tuple(PERIODS if lasts else UNITS), "format": FORMATS if lasts else None}
+    listed = options.get(field)
     if listed is not None and text not in listed:
         raise InvalidValue(what, text, f"one of {', '.join(listed)}")
     if field not in FIELDS:

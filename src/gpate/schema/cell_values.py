@@ -1,4 +1,4 @@
-"""One value of a record to a number, a text or a time, by itself.
+"""One value of a record to a number, a text, a time or a duration, by itself.
 
 **Guarantee.** What a value becomes is a function of that value alone. The type of its column in memory, which changes as soon
 as *another* record lacks its value or holds a word, decides only how fast it is read: `5`, `5.0`, `"5"`, `b"5"` and
@@ -18,7 +18,7 @@ import math
 import numbers as abstract
 import re
 from collections.abc import Callable, Hashable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpate.safe_parsing import attempt
+from gpate.schema.durations import seconds_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,7 @@ Objects = NDArray[np.object_]
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "NaT", "<NA>"})
 """How a missing number or time may be written; a missing text is empty."""
 
-KINDS = ("boolean", "integer", "numeric", "datetime", "categorical")
+KINDS = ("boolean", "integer", "numeric", "datetime", "duration", "categorical")
 """The types of columns."""
 
 _WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*$")
@@ -82,6 +83,8 @@ def number(cell: Any) -> float | None:
         return attempt(lambda: float(text)) if truth is None else truth
     if isinstance(cell, np.bool_):
         return float(cell)
+    if isinstance(cell, np.timedelta64):  # to numpy a whole number, of whatever unit
+        return None
     if isinstance(cell, abstract.Real | decimal.Decimal):
         try:
             return float(cell)
@@ -134,17 +137,39 @@ def seconds(series: pd.Series) -> tuple[Floats, Bools]:
     return _each(*objects(series), _time)
 
 
+def durations(series: pd.Series, period: int) -> tuple[Floats, Bools]:
+    """Durations as numbers of a unit of so many seconds, NaN where one is missing or unreadable; and where it is unreadable.
+
+    A number is one of the unit, a time of day the time since midnight; texts are as in `gpate.schema.durations`.
+    """
+    from pandas.api.types import is_timedelta64_dtype
+
+    if is_timedelta64_dtype(series.dtype):
+        return _of_numpy(np.asarray(series)) / period, np.zeros(len(series), dtype=bool)
+    found, unreadable = numbers(series)
+    if bool(unreadable.any()):
+        cells, absent = objects(series)
+        found[unreadable], unreadable[unreadable] = _each(
+            cells[unreadable], absent[unreadable], partial(_duration, period=period)
+        )
+    return found, unreadable
+
+
 def kind_of(cell: object) -> str | None:
     """The narrowest type of column that has such a value, one of `KINDS`; None if it is missing."""
     if isinstance(cell, bool | np.bool_):
         return "boolean"
     if isinstance(cell, datetime | date | np.datetime64):
         return "datetime" if cell == cell else None  # NaT is neither
+    if isinstance(cell, timedelta | np.timedelta64 | time):
+        return "duration" if cell == cell else None
     if cell is None or (isinstance(cell, str) and cell in MISSING):
         return None
     found = attempt(lambda: number(cell))
     if found is None:
-        return "datetime" if attempt(lambda: _time(cell)) is not None else "categorical"
+        if attempt(lambda: _time(cell)) is not None:
+            return "datetime"
+        return "duration" if attempt(lambda: _duration(cell, 1)) is not None else "categorical"
     if isinstance(cell, str) and cell.strip().lower() in _TRUTH:
         return "boolean"
     if math.isnan(found):
@@ -193,12 +218,29 @@ def _time(cell: object) -> float | None:
     return None if found is None or found is pd.NaT else _time(found)
 
 
+def _duration(cell: object, period: int) -> float | None:
+    """A duration that is no plain number, as a number of a unit; NaN if it is missing, None if it is unreadable."""
+    import pandas as pd
+
+    if isinstance(cell, time):
+        cell = timedelta(hours=cell.hour, minutes=cell.minute, seconds=cell.second, microseconds=cell.microsecond)
+    if isinstance(cell, timedelta):
+        cell = cell.to_timedelta64() if isinstance(cell, pd.Timedelta) else np.timedelta64(cell, "us")
+    if isinstance(cell, np.timedelta64):
+        return None if np.datetime_data(cell)[0] in ("Y", "M") else float(_of_numpy(np.asarray(cell))) / period
+    text = text_of(cell)
+    found = None if text is None else seconds_in(text)
+    return None if found is None else found / period
+
+
 def _of_numpy(times: NDArray[Any]) -> Floats:
+    """Seconds of numpy's times, since 1970, or of its time differences."""
     unit, step = np.datetime_data(times.dtype)
+    kind = "datetime64" if times.dtype.kind == "M" else "timedelta64"
     if unit in ("Y", "M", "generic"):
-        times, unit, step = times.astype("datetime64[D]"), "D", 1
+        times, unit, step = times.astype(f"{kind}[D]"), "D", 1
     if unit in _FINER:
-        times, unit, step = times.astype("datetime64[us]"), "us", 1
+        times, unit, step = times.astype(f"{kind}[us]"), "us", 1
     ticks = times.astype(np.int64) * step
     found = ticks / _MICROSECONDS if unit == "us" else ticks * _SECONDS[unit]
     return np.where(np.isnat(times), np.nan, found)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpate.schema.cell_values import Bools, Floats, numbers, seconds, texts
+from gpate.schema.cell_values import Bools, Floats, durations, numbers, seconds, texts
 from gpate.schema.columns import SCALES, UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.durations import Duration, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +27,8 @@ class Read(NamedTuple):
     Attributes:
         numbers: one per record: between 0 and 1 for bounded and boolean columns, else the category's index; 0 where
             the value is missing or dropped.
-        values: the same in the column's own units, within its bounds: numbers as they are, times in seconds since 1970; NaN where the
-            value is missing or dropped.
+        values: the same in the column's own units, within its bounds: numbers as they are, times in seconds since 1970, durations in
+            their unit; NaN where the value is missing or dropped.
         missing: where values are missing.
         repaired: where the column could not hold the value: it was replaced by the column's rule, or is to be dropped. Private.
         dropped: where the rule is to leave the record out. Private.
@@ -105,6 +106,17 @@ def _(column: Numeric, series: pd.Series) -> Cells:
     return Cells(np.clip(values, lower, upper), absent, unreadable | outside, outside)
 
 
+@cells_of.register(Duration)
+def _(column: Duration, series: pd.Series) -> Cells:
+    values, unreadable = durations(series, column.period)
+    lower, upper = column.span
+    outside = (values < lower) | (values > upper)
+    inside = np.clip(values, lower, upper)
+    rounded = np.round(inside, column.decimals)
+    outside |= np.abs(rounded - inside) > 1e-9 * np.maximum(np.abs(inside), 1.0)
+    return Cells(np.clip(rounded, lower, upper), np.isnan(values) & ~unreadable, unreadable | outside, outside)
+
+
 @cells_of.register(Datetime)
 def _(column: Datetime, series: pd.Series) -> Cells:
     times, unreadable = seconds(series)
@@ -164,7 +176,7 @@ def values_of(column: Column, numbers: Any, missing: Bools) -> Any:
     """Numbers in a column's own units -> an array of values, of a type that depends on the column alone.
 
     Floats and times are numpy arrays, with NaN and NaT for missing values; integers and booleans are numpy arrays, or
-    pandas' nullable ones where values may be missing; categories are as declared.
+    pandas' nullable ones where values may be missing; categories are as declared, and durations in their format.
     """
     raise TypeError(f"No codec is registered for columns of type {type(column).__name__}.")
 
@@ -185,6 +197,12 @@ def _(column: Integer, numbers: Any, missing: Bools) -> Any:
 
     values = np.clip(np.rint(np.where(missing, 0.0, numbers)), *column.span).astype(np.int64)
     return pd.arrays.IntegerArray(values, missing) if column.missing else values
+
+
+@values_of.register(Duration)
+def _(column: Duration, numbers: Any, missing: Bools) -> Any:
+    values = np.round(np.asarray(numbers, dtype=np.float64), column.decimals)
+    return written(column, np.clip(values, *column.span), missing)
 
 
 @values_of.register(Boolean)

@@ -63,7 +63,7 @@ class Column:
 
     | rule | possible for | a value outside the domain | one that cannot be read, or may not be missing |
     |---|---|---|---|
-    | `clamp` | numbers and times | moves to the nearest bound | becomes missing if `missing: true`, else the record is left out |
+    | `clamp` | numbers, times, durations | moves to the nearest bound | becomes missing if `missing: true`, else the record is left out |
     | `other` | categories with `other` | becomes `other` | becomes `other` |
     | `missing` | `missing: true` | becomes missing | becomes missing |
     | `drop` | all | the record is left out | the record is left out |
@@ -174,6 +174,11 @@ class Bounded(Column):
         """The bounds as numbers; for times, seconds since 1970."""
         raise TypeError(f"{type(self).__name__} declares no bounds of its own: use Numeric, Integer or Datetime.")
 
+    @property
+    def step(self) -> float:
+        """Of which all values are multiples, in the units of `span`; 0 without one."""
+        return 0.0
+
 
 MOST_DECIMALS = 12
 """Maximal `decimals` of a numeric column: more are below the model's precision."""
@@ -223,6 +228,11 @@ class Numeric(Bounded):
         """The bounds."""
         return self.bounds
 
+    @property
+    def step(self) -> float:
+        """By its decimals."""
+        return 0.0 if self.decimals is None else 10.0**-self.decimals
+
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Numeric):
@@ -239,6 +249,11 @@ class Integer(Numeric):
         super().__post_init__()
         if self.decimals is not None:
             raise InvalidValue(f"decimals of column {self.name!r}", self.decimals, "left out: it is a whole number")
+
+    @property
+    def step(self) -> float:
+        """Whole numbers."""
+        return 1.0
 
     @staticmethod
     def _bound(what: str, value: object) -> int:
@@ -290,6 +305,11 @@ class Datetime(Bounded):
         """The bounds in seconds since 1970."""
         first, last = ((end - _EPOCH).total_seconds() for end in self.bounds)
         return first, last
+
+    @property
+    def step(self) -> float:
+        """Seconds of the unit."""
+        return float(UNITS[self.unit])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.schema.cell_values import numbers, seconds
+from gpate.schema.cell_values import durations, numbers, seconds
 from gpate.schema.column_values import read, values_of
 from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer
+from gpate.schema.durations import Duration, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,8 @@ _TRUTH = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 
 
 class Own(NamedTuple):
-    """Values of one column as numbers: a number itself, seconds since 1970 of a time, the index of a category, 0 or 1.
+    """Values of one column as numbers: a number itself, seconds since 1970 of a time, a duration in its unit, the index
+    of a category, 0 or 1.
 
     Attributes:
         numbers: one per record; of no meaning where missing.
@@ -69,6 +71,8 @@ def number_of(column: Column, value: object) -> float | None:
         return _TRUTH.get(str(value).lower())
     if isinstance(column, Datetime):
         return _seconds(value)
+    if isinstance(column, Duration):
+        value = column.number(value)
     return None if isinstance(value, bool) else _float(value)
 
 
@@ -112,6 +116,8 @@ def own_values(column: Column, series: pd.Series) -> Own:
         if isinstance(column, Datetime):
             unit = UNITS[column.unit]
             found = np.floor(seconds(series)[0] / unit) * unit
+        elif isinstance(column, Duration):
+            found = np.round(durations(series, column.period)[0], column.decimals)
         else:
             found = numbers(series)[0]
         return Own(found, np.isnan(found))
@@ -126,6 +132,8 @@ def array_of(column: Column, own: Own) -> Any:
     if not isinstance(column, Bounded):
         return values_of(column, own.numbers.astype(np.int64), own.missing)
     plain = np.where(own.missing, 0.0, own.numbers)
+    if isinstance(column, Duration):
+        return written(column, plain, own.missing)
     if isinstance(column, Integer):
         whole = np.rint(plain).astype(np.int64)
         return pd.arrays.IntegerArray(whole, own.missing) if column.missing else whole

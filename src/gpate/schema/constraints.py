@@ -13,7 +13,8 @@
 `x missing` and `x not missing` are always true or false, and say what may be missing where.
 
 **Sums.** The column on the left is *computed* from the others: no method models it, and a real record's own value is read for
-noisy counts alone. It is missing where one of the others is. A difference of two dates is a number of their `unit`.
+noisy counts alone. It is missing where one of the others is. A difference of two times is a duration, or a number of their `unit`;
+such can be added to a time: `discharged = admitted + stay`.
 
     >>> from gpate.schema.rules import Condition
     >>> rule = Rule(when=(Condition(column="age", sign="<", value=18),), then=(Condition(column="job", sign="missing"),))
@@ -32,6 +33,7 @@ import numpy as np
 from gpate.errors import SchemaError, shown
 from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric, repeated
 from gpate.schema.constraint_values import Bools, Columns, Floats, Own, number_of, value_of, word
+from gpate.schema.durations import Duration
 from gpate.schema.rules import Rule, column_named, fix_for
 
 MOST_LISTED = 40_000
@@ -90,33 +92,47 @@ class Sum:
                 f"Constraint `{self.text}`: times can be subtracted from each other, and a number of days or seconds added to a time. "
                 "Fix: as many times with + as with -, all of one `unit`."
             )
+        if not times and len({isinstance(column, Duration) for column in kinds.values()}) > 1:
+            raise SchemaError(
+                f"Constraint `{self.text}` adds durations and plain numbers. Fix: declare all of them as durations, or as numbers."
+            )
         for _, name in self.terms:
             if kinds[name].missing and not total.missing:
                 raise SchemaError(
                     f"Constraint `{self.text}`: {name!r} may be missing, and the sum is missing with it. "
                     f"Fix: declare missing: true for {self.total!r}."
                 )
-            if not _finer(total, kinds[name]):
+            if not self._finer(name, columns):
                 raise SchemaError(
                     f"Constraint `{self.text}`: values of {self.total!r} are coarser than those of {name!r}. Fix: declare {self.total!r} "
-                    f"numeric with at least as many decimals, or {name!r} with fewer."
+                    f"numeric with at least as many decimals, or {name!r} with fewer; of times and durations, a finer unit of "
+                    f"{self.total!r}."
                 )
         return self
 
     def weights(self, columns: Columns) -> tuple[tuple[float, str], ...]:
-        """What each term is multiplied with, in the numbers of `Own`: a time is in seconds, a number of days is not."""
-        units = [UNITS[c.unit] for c in (columns[name] for name in self.columns) if isinstance(c, Datetime)]
-        unit, time = (units[0] if units else 1), isinstance(columns[self.total], Datetime)
+        """What each term is multiplied with, in the numbers of `Own`: a time is in seconds, a duration in its unit."""
+        seconds = self._seconds(columns)
+        return tuple((sign * seconds[name] / seconds[self.total], name) for sign, name in self.terms)
 
-        def factor(column: Column) -> float:
-            return 1.0 if isinstance(column, Datetime) == time else unit if time else 1.0 / unit
+    def _seconds(self, columns: Columns) -> dict[str, float]:
+        """Seconds of one of each column, in the numbers of `Own`; a plain number beside times is of their unit, and 1 elsewhere."""
+        kinds = {name: columns[name] for name in self.columns}
+        plain = next((UNITS[column.unit] for column in kinds.values() if isinstance(column, Datetime)), 1)
+        return {
+            name: 1.0 if isinstance(c, Datetime) else float(c.period if isinstance(c, Duration) else plain)
+            for name, c in kinds.items()
+        }
 
-        return tuple((sign * factor(columns[name]), name) for sign, name in self.terms)
+    def _finer(self, term: str, columns: Columns) -> bool:
+        """Whether the total has all values that a term adds to it: those of the term are multiples of its own step, if it has one."""
+        seconds = self._seconds(columns)
+        own, other = (_bounded(columns[name]).step * seconds[name] for name in (self.total, term))
+        return not own or (other > 0 and abs(other / own - round(other / own)) < 1e-9 and round(other / own) > 0)
 
     def computed(self, values: Mapping[str, Own], columns: Columns) -> Own:
         """The total of each record, from its terms: rounded to its decimals, and not clipped but for rounding errors."""
-        total, weights = columns[self.total], self.weights(columns)
-        assert isinstance(total, Bounded)
+        total, weights = _bounded(columns[self.total]), self.weights(columns)
         parts = [weight * values[name].numbers for weight, name in weights]
         missing = np.logical_or.reduce([values[name].missing for _, name in weights])
         found = np.where(missing, 0.0, np.sum(parts, axis=0))
@@ -142,22 +158,13 @@ class Sum:
         return 0.5 * 10.0**-total.decimals if isinstance(total, Numeric) and total.decimals is not None else 0.0
 
 
+def _bounded(column: Column) -> Bounded:
+    assert isinstance(column, Bounded), "a sum is checked first"
+    return column
+
+
 def _rounding(total: Any, parts: Sequence[Any]) -> Any:
     return 8 * np.finfo(np.float64).eps * (1 + len(parts)) * (np.abs(total) + np.sum(np.abs(parts), axis=0))
-
-
-def _finer(total: Column, term: Column) -> bool:
-    """Whether a column has all decimals of another."""
-    if isinstance(total, Datetime) or (
-        isinstance(total, Numeric) and not isinstance(total, Integer) and total.decimals is None
-    ):
-        return not isinstance(total, Datetime) or isinstance(term, Datetime | Integer)
-    if isinstance(term, Datetime | Integer):
-        return True
-    decimals = 0 if isinstance(total, Integer) or not isinstance(total, Numeric) else total.decimals
-    return (
-        isinstance(term, Numeric) and term.decimals is not None and decimals is not None and term.decimals <= decimals
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

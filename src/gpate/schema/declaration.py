@@ -18,6 +18,7 @@ columns:
   grade:     {type: categorical, categories: [1, 2, 3]}
   married:   {type: boolean}
   joined:    {type: datetime, bounds: [2001-01-01, 2024-12-31], unit: day}
+  stay:      {type: duration, unit: hour, bounds: [0, 2000], format: clock}
   visit:     {type: id, format: "V-{number:06d}"}
   income:    {type: categorical, categories: ["<=50K", ">50K"]}
 constraints:                                  # optional: rules that every synthetic record satisfies
@@ -33,6 +34,8 @@ constraints:                                  # optional: rules that every synth
   types), and `other`, the category for every value not listed; without it such a value is invalid.
 - `boolean`: true/false, or 1/0, in the data.
 - `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
+- `duration`: `unit` (`second`, `minute`, `hour` or `day`), `bounds` in it, `decimals` (0 by default), and `format`, in which synthetic
+  values are written: `number` (default), `timedelta`, `clock` or `iso` (`gpate.schema.durations`). All of these are read.
 - `id`: neither learned nor read; synthetic records have placeholders (`gpate.schema.identifiers`). `format` is optional.
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
 - `invalid`: what becomes of a value that the column cannot hold: `clamp`, `other`, `missing` or `drop` (the record is left out);

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpate.errors import InvalidValue, SchemaError, shown
 from gpate.schema.columns import Category, is_text
-from gpate.schema.proposals import DATE, ID
+from gpate.schema.proposals import DATE, ID, TIMEDELTA
 
 LONGEST_TEXT = 100_000
 """Characters of one text in a dictionary: a list of codes, a description."""
@@ -47,6 +47,7 @@ _TYPES = {
     "numeric": "numeric number float float16 float32 float64 double decimal real continuous numerical money calc",
     "datetime": "datetime timestamp datetime64 datetime_seconds_ymd datetime_ymd datetimetz",
     DATE: "date date_ymd date_mdy date_dmy",
+    "duration": "duration timedelta timedelta64 interval",
     "categorical": "categorical category string str text object factor enum char varchar nvarchar nominal ordinal character radio dropdown "
     "code coded",
     ID: "id uuid guid identifier key email phone_number ssn name first_name last_name address street_address ipv4_address ipv6_address "
@@ -270,11 +271,13 @@ def _truth(name: str, key: str, value: object) -> bool:
 
 _HOLDS = {  # what values of a file's type can be read as
     "boolean": ("boolean",),
-    "integer": ("integer", "numeric", "boolean", "categorical", ID),
-    "numeric": ("numeric", "integer", "boolean", "categorical", ID),
+    "integer": ("integer", "numeric", "boolean", "categorical", "duration", ID),
+    "numeric": ("numeric", "integer", "boolean", "categorical", "duration", ID),
     "datetime": ("datetime", DATE),
     DATE: ("datetime", DATE),
-    "categorical": ("categorical", "boolean", "integer", "numeric", "datetime", DATE, ID),
+    "duration": ("duration",),
+    TIMEDELTA: ("duration",),
+    "categorical": ("categorical", "boolean", "integer", "numeric", "datetime", "duration", DATE, ID),
     ID: (ID,),
 }
 
@@ -307,8 +310,8 @@ def merged(name: str, stated: str | None, said: Described, *, fixed: bool = Fals
         )
     if kind == "numeric" and stated == "integer":
         kind = "integer"  # the file has whole numbers only
-    if kind == "datetime" and stated == DATE:
-        kind = DATE
+    if (kind, stated) in (("datetime", DATE), ("duration", TIMEDELTA)):
+        kind = stated
     if kind == "categorical" and said.categories is not None:
         said = _with_categories(name, stated, said)
     return kind or stated, said

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column
 
 _MOST_STEPS = 2**50
 
@@ -45,11 +45,7 @@ class Domain:
             )
         assert isinstance(column, Bounded)
         lower, upper = column.span
-        step = (
-            float(UNITS[column.unit]) if isinstance(column, Datetime) else 1.0 if isinstance(column, Integer) else 0.0
-        )
-        if isinstance(column, Numeric) and column.decimals is not None:
-            step = 10.0**-column.decimals
+        step = column.step
         whole = cls(lower=lower, upper=upper, step=step, absent=column.missing)
         first, last = whole.up(lower), whole.down(upper)
         if (

@@ -23,7 +23,7 @@ from gpate.schema.columns import COLUMN_TYPES, column_from_dict
 from gpate.schema.declaration import TODO
 from gpate.schema.described import Described, merged, one_line
 from gpate.schema.dictionary import Dictionary
-from gpate.schema.proposals import DATE, ID, Guess, Proposal, Proposals, row_id_of
+from gpate.schema.proposals import DATE, ID, TIMEDELTA, Guess, Proposal, Proposals, row_id_of
 
 CONFIRM = "TODO: confirm "
 """Before a proposed value, in its place; a schema that contains it is refused."""
@@ -188,7 +188,7 @@ def draft(
     keys = {guess.value for guess in (own_unit, guesses.row_id) if guess is not None}
     header = _HEADER.format(
         source=source,
-        types="boolean, integer, numeric, datetime (these three with bounds) and categorical (with categories)"
+        types="boolean, integer, numeric, datetime, duration (these four with bounds) and categorical (with categories)"
         + (", or id: not learned, and a placeholder in synthetic records" if ID in COLUMN_TYPES else ""),
         marks=("" if proposals is None else _MARKS)
         + ("" if dictionary is None else _DICTIONARY.format(dictionary=dictionary.name)),
@@ -239,7 +239,7 @@ def _entry(
         shape, used = proposal.type, True
     elif kind == TODO and said.low is not None and said.high is not None:
         shape = "integer"  # whole bounds without a type
-    named = "datetime" if shape == DATE else shape
+    named = {DATE: "datetime", TIMEDELTA: "duration"}.get(shape, shape)
     if shape == ID and ID not in COLUMN_TYPES:
         named = TODO
     certain = shape == kind or named == TODO
@@ -256,6 +256,13 @@ def _entry(
     elif shape in ("datetime", DATE):
         dates = said.low is not None and said.high is not None
         entry |= {"bounds": [said.low, said.high] if dates else TODO, "unit": "day" if shape == DATE else "second"}
+    elif shape in ("duration", TIMEDELTA):
+        known = said.low is not None and said.high is not None
+        used = used or proposal.unit is not None
+        entry["unit"] = TODO if proposal.unit is None else to_confirm(proposal.unit)
+        entry["bounds"] = [said.low, said.high] if known else TODO
+        likely = to_confirm("clock" if kind == "categorical" else "number") if used else TODO
+        entry["format"] = "timedelta" if kind == TIMEDELTA else likely
     elif shape == "categorical":
         if said.categories is not None:
             entry["categories"] = list(said.categories)

@@ -14,13 +14,13 @@ from pathlib import Path
 from gpate.errors import SchemaError
 from gpate.safe_parsing import Limits, attempt, first_line
 from gpate.schema.declaration import TODO
-from gpate.schema.proposals import DATE
+from gpate.schema.proposals import DATE, TIMEDELTA
 
 _VALUE = re.compile(r"^\s*[-+]?\d[\d.,:/eE+ -]*\s*$")
 
 
 def column_types(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Type of each column as a Parquet file states it (`DATE` for dates without a time); `TODO` in a text file."""
+    """Type of each column as a Parquet file states it, `DATE` and `TIMEDELTA` among them; `TODO` in a text file."""
     path = Path(path)
     return _parquet_types(path) if path.suffix in (".parquet", ".pq") else dict.fromkeys(_csv_names(path), TODO)
 
@@ -71,6 +71,7 @@ def _parquet_types(path: Path) -> dict[str, str]:
         "integer": pa.types.is_integer,
         "numeric": lambda t: pa.types.is_floating(t) or pa.types.is_decimal(t),
         DATE: pa.types.is_date,
+        TIMEDELTA: lambda t: pa.types.is_duration(t) or pa.types.is_time(t),
         "datetime": pa.types.is_temporal,
     }
     return {

@@ -22,6 +22,9 @@ from gpate.schema.declaration import TODO
 DATE = "date"
 """A `datetime` whose resolution is a day: as a type of a file, a dictionary or a proposal; not in a schema."""
 
+TIMEDELTA = "timedelta"
+"""A `duration` that a file holds as a time difference: as a type of a file; not in a schema."""
+
 ID = "id"
 """A column that identifies something, and is not learned."""
 
@@ -54,13 +57,23 @@ _YES_NO_ENDS = ("flag", "yn", "indicator", "bool")
 _COUNTS = "num number count counts n nr qty quantity visits times days children persons".split()
 _MEASURES = (
     "amount price cost costs income salary wage fare weight height rate ratio score temperature temp bmi pressure dose total balance "
-    "charge charges payment fee distance length width area volume speed duration concentration "
+    "charge charges payment fee distance length width area volume speed concentration "
     "value mean avg average std percent percentage pct "
     "latitude longitude lat lon lng"
 ).split()
+_PERIOD_WORDS = {
+    "second": "seconds secs sec",
+    "minute": "minutes mins",
+    "hour": "hours hrs",
+    "day": "days",
+}
+"""Last words of a name that say a unit of time; `min` may say a minimum, and `hr` a heart rate."""
+
 _DATES = ("date", "dob", "dod", "birthdate", "birthday", "deathdate", "on")
 _TIMES = ("datetime", "timestamp", "ts", "at")
 _DURATIONS = "in of to since spent between per length duration days hours minutes seconds".split()
+_LASTING = ("duration", "elapsed", "los", "stay", "waiting", "wait", "runtime", "latency", "uptime", "downtime")
+_PERIODS = {word: unit for unit, words in _PERIOD_WORDS.items() for word in words.split()}
 
 _BOUNDS: dict[tuple[str, ...], tuple[str, tuple[int, int], str]] = {
     ("age",): ("integer", (0, 120), "age in years"),
@@ -102,7 +115,7 @@ _EVENTS = {
     "cancellation": ("cancelled", "canceled"),
     "closing": ("closed",),
 }
-_ORDERED = ("numeric", "integer", "datetime", DATE, TODO)
+_ORDERED = ("numeric", "integer", "datetime", DATE, "duration", TIMEDELTA, TODO)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+")
 _PLAIN = re.compile(r"[^\W\d]\w*")
 _KEYWORDS = ("if", "then", "and", "in", "missing", "not")
@@ -123,11 +136,13 @@ class Proposal:
         type: one of a schema's types, or `DATE`.
         bounds: by definition of the quantity, never from values.
         reason: for people.
+        unit: of a duration, if the name says it.
     """
 
     type: str | None = None
     bounds: tuple[int, int] | None = None
     reason: str = ""
+    unit: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +218,8 @@ def _column(parts: tuple[str, ...], kind: str) -> Proposal | None:
     last, text = parts[-1], kind == "categorical"
     if kind in (TODO, "categorical") and (time := _time(parts)) is not None:
         return Proposal(time, reason="the name says a date" if time == DATE else "the name says a time")
+    if kind in (TODO, "categorical", "duration", TIMEDELTA) and (lasting := _lasting(parts, kind)) is not None:
+        return lasting
     if not text and (parts[0] in _YES_NO or last in _YES_NO_ENDS):
         return Proposal("boolean", reason="the name is a yes-or-no question")
     for names, (known, bounds, reason) in _BOUNDS.items():
@@ -245,6 +262,18 @@ def _time(parts: tuple[str, ...]) -> str | None:
     return None
 
 
+def _lasting(parts: tuple[str, ...], kind: str) -> Proposal | None:
+    """A duration: what lasts, or a unit of time at the end. `num_days` is none."""
+    unit = _PERIODS.get(parts[-1]) if parts[0] not in (*_COUNTS, *_YES_NO) else None
+    stay = parts[-1] in _LASTING or parts[0] in ("duration", "elapsed") or parts[:2] == ("length", "of")
+    since = len(parts) > 2 and parts[0] == "time" and parts[1] in ("in", "to", "since", "spent", "between", "until")
+    if kind in ("duration", TIMEDELTA):
+        return None if unit is None else Proposal(unit=unit, reason=f"the name says {unit}s")
+    if unit is not None and len(parts) > 1:
+        return Proposal("duration", reason=f"the name says a duration in {unit}s", unit=unit)
+    return Proposal("duration", reason="the name says a duration") if stay or since else None
+
+
 def _unit(split: Mapping[str, tuple[str, ...]], ids: Sequence[str]) -> Guess | None:
     """The id of a person, or a column called after one."""
     named = [name for name in ids if name in split and set(split[name]) & {*_PERSONS, *_PERSON_KEYS}]
@@ -276,6 +305,11 @@ def _constraints(split: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str])
     ordered = {name: parts for name, parts in split.items() if kinds[name] in _ORDERED}
     found = [Guess(f"{_name(a)} <= {_name(b)}", "begin and end") for a, b in _pairs(ordered, _BEFORE_AFTER)]
     found += [Guess(f"{_name(a)} <= {_name(b)}", "lower and upper") for a, b in _pairs(ordered, _LOW_HIGH)]
+    times = [pair for pair in _pairs(ordered, _BEFORE_AFTER) if {kinds[name] for name in pair} <= {"datetime", DATE}]
+    lasting = [name for name in ordered if kinds[name] in ("duration", TIMEDELTA)]
+    if len(times) == len(lasting) == 1:
+        between = f"{_name(lasting[0])} = {_name(times[0][1])} - {_name(times[0][0])}"
+        found.append(Guess(between, "the time between begin and end"))
     for name, parts in ordered.items():
         if "total" in parts and (rest := tuple(word for word in parts if word != "total")):
             summands = [n for n, p in ordered.items() if n != name and len(p) > len(rest) and _ends(p, rest)]

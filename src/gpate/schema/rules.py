@@ -11,6 +11,7 @@ import numpy as np
 from gpate.errors import SchemaError, shown
 from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
 from gpate.schema.constraint_values import KEYWORDS, Bools, Columns, Own, number_of, value_of, word
+from gpate.schema.durations import Duration
 
 ORDER = ("<", "<=", ">", ">=")
 SIGNS = ("=", "!=", *ORDER)
@@ -74,6 +75,11 @@ class Condition:
                 raise SchemaError(
                     f"Constraint `{source}`: {self.column!r} ({column.type}) and {self.other!r} ({other.type}) cannot be compared. "
                     "Fix: compare two numbers or two times; list pairs of categories as combinations."
+                )
+            if len({each.unit if isinstance(each, Duration) else None for each in (column, other)}) > 1:
+                raise SchemaError(
+                    f"Constraint `{source}`: {self.column!r} and {self.other!r} are not durations of one unit. Fix: declare both as "
+                    "durations with the same unit."
                 )
             return self
         listed = self.value if self.sign == "in" else (self.value,)
@@ -198,5 +204,7 @@ def fix_for(column: Column) -> str:
         return "Fix: take true or false."
     if isinstance(column, Datetime):
         return "Fix: write a time such as 2001-01-31 or '2001-01-31 12:30:00', or the name of another column."
+    if isinstance(column, Duration):
+        return f"Fix: write a number of {column.unit}s, a duration such as 'P1DT2H', or the name of another column."
     inside = f" within {list(column.bounds)}" if isinstance(column, Integer) else ""
     return f"Fix: write a number{inside}, or the name of another column."

@@ -47,9 +47,15 @@ class _Loader(yaml.SafeLoader):
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Like the base class, for numbers of a usual length: the time for others grows with its square."""
+        _refuse_colons(node)
         if len(node.value) > _LONGEST_INTEGER:
             raise yaml.constructor.ConstructorError(None, None, "a whole number is too long", node.start_mark)
         return int(super().construct_yaml_int(node))
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Like the base class, without colons."""
+        _refuse_colons(node)
+        return float(super().construct_yaml_float(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Like the base class, with a check of the keys."""
@@ -64,4 +70,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _refuse_colons(node: yaml.ScalarNode) -> None:
+    """YAML reads 12:30:00 as 45000, a number to the base of 60; 09:30:00 is a text."""
+    if ":" in node.value:
+        raise yaml.constructor.ConstructorError(None, None, "put values with colons in quotes", node.start_mark)
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)

@@ -149,7 +149,7 @@ def _by_factors(
     found = dict(zip(scale.columns, by_number, strict=True))
     tables = []
     for j, (column, counts) in enumerate(zip(view.cells.columns, view.tables, strict=True)):
-        near = shares_near(counts[label], view.pooled[j], view.spread)
+        near = _shares(counts[label], view.pooled[j], view, label, missing=column.missing)
         if j not in found:
             tables.append(np.tile(near, (components, 1)))
             continue
@@ -158,7 +158,20 @@ def _by_factors(
         single[: len(low)] = (low == high) & (view.steps[j] == 0)
         normal = np.zeros((components, column.cells))
         normal[:, : len(low)] = found[j]
-        normal = np.where(single, 0.0, normal)
-        rest = (1 - near[single].sum()) / np.maximum(normal.sum(1, keepdims=True), 1e-300)
-        tables.append(np.where(single, near, normal * rest))
+        normal, others = np.where(single, 0.0, normal), np.where(single, 0.0, near)
+        total = normal.sum(1, keepdims=True)  # 0 of a component that lies in those cells alone
+        normal = np.where(total > 1e-12, normal * (others.sum() / np.maximum(total, 1e-12)), others)
+        tables.append(np.where(single, near, normal))
     return torch.from_numpy(np.concatenate(tables, 1)).float()
+
+
+def _shares(counts: Floats, pooled: Floats, view: TableView, label: int, *, missing: bool) -> Floats:
+    """Proportions of a class's cells near those of all. Whether a value is missing is decided first, by that count and the size of the
+    class alone: with the other cells it would take part in their noise.
+    """
+    if not missing or len(counts) < 2:
+        return shares_near(counts, pooled, view.spread)
+    gone, size = float(counts[-1]), float(view.sizes[label])
+    pair = np.array([size - gone, gone])
+    share = shares_near(pair, np.array([pooled[:-1].sum(), pooled[-1]]), view.spread)[1]
+    return np.append((1 - share) * shares_near(counts[:-1], pooled[:-1], view.spread), share)
