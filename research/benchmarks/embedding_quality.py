@@ -5,7 +5,8 @@
 
 `--set` takes dotted names of `gpate.methods.embedding.method.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a
 JSON file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
-one process. The noise is fast and seeded: these are experiments. The classifier is `gpate evaluate`'s `cnn`, after its last epoch.
+one process. The noise is fast and seeded: these are experiments. The
+classifiers are `gpate evaluate`'s `cnn` and `cnn-wide`, after their last epoch; the lower accuracy counts.
 Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--quality` adds
 the Inception Score and the Frechet distance, by a judge trained on the real images.
 """
@@ -16,7 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,14 +33,14 @@ from gpate.evaluation import RealRecords
 from gpate.evaluation.image_evaluation import utility
 from gpate.evaluation.image_quality import FULL, LabelledImages, RealImages
 from gpate.evaluation.image_quality import QUICK as QUICK_EFFORT
-from gpate.generators.student import sample_chunks
+from gpate.evaluation.results import HEADLINE_CLASSIFIERS
 from gpate.methods import method_named
-from gpate.methods.embedding import embed
 from gpate.methods.recipes import resolve
 from gpate.refit import temporary_run
+from gpate.release import Release
 from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
-from gpate.streams import Streams
+from gpate.synthesizer import publish
 
 QUICK = {
     "first.frequencies": 200,
@@ -50,6 +51,9 @@ QUICK = {
     "matching.batch": 100,
     "rematching.steps": 3,
     "rematching.batch": 100,
+    "labelling.samples": 300,
+    "labelling.directions": 30,
+    "labelling.filters": 4,
 }
 
 
@@ -120,21 +124,28 @@ def run(
     for seed in configuration.get("seeds", [0]):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        clock, streams = Clock(), Streams(seed)
+        clock = Clock()
         warnings: list[str] = []
         gate = Gate.in_memory(plan.budget(epsilon, 1e-5), FastNoise(seed))
         with temporary_run(images, labels, schema, settings, plan, gate=gate, seed=seed) as run:
-            student = embed(replace(run, monitor=Monitor(on_warning=warnings.append)))
-        clock.lap("train")
+            publish(run, method_named(settings.method).fit(replace(run, monitor=Monitor(on_warning=warnings.append))))
+            clock.lap("train")
+            release = Release.load(run.folder.release).to(device)
         peak = round(torch.cuda.max_memory_allocated() / 1e9, 2) if device.type == "cuda" else None
-        made_labels = student.labels(1000 if quick else 60_000, streams.torch("sample labels", device=device))
-        frozen = student.frozen(streams.torch("sample statistics", device=device))
-        made = torch.cat([x for x, _ in sample_chunks(frozen, made_labels, streams.torch("sample", device=device))])
-        pixels = (made * 255).round().to(torch.uint8).view(-1, *shape).permute(0, 2, 3, 1)
-        made_records = LabelledImages(images=pixels if shape[0] > 1 else pixels[..., 0], labels=made_labels)
+        made, names = release.sample(1000 if quick else 60_000, seed=seed)
+        numbers = {name: number for number, name in enumerate(schema.classes)}
+        made_labels = torch.tensor([numbers[name] for name in names.tolist()], device=device)
+        made_records = LabelledImages(images=torch.from_numpy(made).to(device), labels=made_labels)
         clock.lap("sample")
-        accuracy, by_validation, best = utility(made_records, real, "cnn", seed)
-        clock.lap("classifier")
+        scores = {}
+        for network in HEADLINE_CLASSIFIERS:
+            scores[network], by_validation, best = utility(made_records, real, network, seed)
+            clock.lap(network)
+        accuracy = min(scores.values())
+        labeller = getattr(release.spec, "labeller", None)
+        if labeller is not None:
+            guessed = release.probabilities(np.asarray(data.test[0])).argmax(1)
+            scores["labeller"] = float((guessed == np.asarray(data.test[1])).mean())
         result = {
             "name": configuration.get("name", ""),
             "dataset": name,
@@ -142,6 +153,8 @@ def run(
             "seed": seed,
             "tested_on": f"{validation} training images held out" if validation else "test images",
             "accuracy": round(accuracy, 4),
+            "scores": {which: round(score, 4) for which, score in scores.items()},
+            "labelled": None if labeller is None else {"agree": labeller.agree, **asdict(release.labelled)},
             "epoch_by_validation": round(by_validation, 4),
             "legacy_best_epoch": round(best, 4),
             "spend": round(gate.spend, 6),
@@ -159,7 +172,8 @@ def run(
             clock.lap("quality")
         if pictures is not None:
             path = pictures / f"{name}-{epsilon:g}-{result['name']}-{seed}.png"
-            picture(made.view(-1, *shape), made_labels, plan.spec.classes, path)
+            pixels = torch.from_numpy(made).view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2) / 255
+            picture(pixels, made_labels.cpu(), plan.spec.classes, path)
         print(json.dumps(result), flush=True)
         yield result
 
