@@ -102,7 +102,13 @@ class NoisyTypes:
         total = float(noisy.sum())
         if total < self._clear(len(KINDS)):
             return None
-        for kind, narrower in (("boolean", ()), ("integer", ()), ("numeric", ("integer",)), ("datetime", ()), ("duration", ())):
+        for kind, narrower in (
+            ("boolean", ()),
+            ("integer", ()),
+            ("numeric", ("integer",)),
+            ("datetime", ()),
+            ("duration", ()),
+        ):
             own = np.isin(KINDS, (kind, *narrower))
             others, few = noisy[~own], _MOST_STRAYS * total
             strays = others.max() >= max(self._clear(1), few) or others.sum() >= max(self._clear(len(others)), few)

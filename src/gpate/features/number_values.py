@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.schema.columns import UNITS, Bounded, Datetime, Integer, Numeric
+from gpate.schema.columns import Bounded
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -29,11 +29,7 @@ MOST_DECIMALS = 5
 
 def step_of(column: Bounded) -> float | None:
     """Step of which all values of a column are multiples; None without one."""
-    if isinstance(column, Integer):
-        return 1.0
-    if isinstance(column, Datetime):
-        return float(UNITS[column.unit])
-    return 10.0**-column.decimals if isinstance(column, Numeric) and column.decimals is not None else None
+    return column.step or None
 
 
 def ends_of(column: Bounded) -> tuple[float, float]:
