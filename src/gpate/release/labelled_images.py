@@ -56,7 +56,7 @@ def labelled_images(
         stream: of latents and of the classes that are asked for.
     """
     assert spec.labeller is not None
-    labeller = network.labeller
+    labeller = network.get_submodule("labeller")
     device = next(network.parameters()).device
     made = torch.zeros(len(wanted), spec.dims)
     open_ = torch.ones(len(wanted), dtype=torch.bool)
@@ -71,7 +71,7 @@ def labelled_images(
             likely = torch.log_softmax(labeller(images.to(device)), 1).cpu()
         seen = likely.argmax(1)
         drawn += len(asked)
-        for c in wanted[open_].unique().tolist():
+        for c in sorted(set(wanted[open_].tolist())):
             free = torch.nonzero(open_ & (wanted == c))[:, 0]
             fits = (seen == c) & (asked == c) if spec.labeller.agree else seen == c
             found = torch.nonzero(fits)[:, 0][: len(free)]

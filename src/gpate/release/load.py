@@ -185,7 +185,8 @@ class Release:
         device = next(self._network.parameters()).device
         pixels = torch.from_numpy(np.ascontiguousarray(images)).view(-1, height, width, channels).permute(0, 3, 1, 2)
         with matmul_precision("highest"):
-            parts = [self._network.labeller(part.to(device).float() / 255) for part in pixels.split(self.block)]
+            labeller = self._network.get_submodule("labeller")
+            parts = [labeller(part.to(device).float() / 255) for part in torch.split(pixels, self.block)]
         found: NDArray[np.float64] = torch.cat(parts).double().softmax(1).cpu().numpy()
         return found
 

@@ -179,7 +179,7 @@ def train_labeller(
                 records.extend(read_vectors(run, phi, on_cpu=lambda: on(CPU)))
             return mechanism.gradient(records, weights)
 
-        answer = run.transcript.ask(name, part, lambda total, m=mechanism: m.release(total, run.gate), sigma=sigma)
+        answer = run.transcript.ask(name, part, partial(mechanism.release, gate=run.gate), sigma=sigma)
         gradient = torch.from_numpy(answer.value).T.to(device) / float(counts.sum())
         velocity = _MOMENTUM * velocity + gradient
         weights = fixed_weights(weights - settings.rate * velocity)
