@@ -177,15 +177,29 @@ def test_there_are_no_spikes_where_values_are_smooth() -> None:
 
 
 def test_a_tail_below_the_noise_of_the_rounds_has_cells_that_double() -> None:
-    """So that tables, with less noise, can find it; and what lies in the last cell is drawn near, not up to the bound."""
+    """So that tables, with less noise, can find it; up to the bound, so that no cell reaches from the values to there."""
     values = np.exp(np.random.default_rng(0).normal(0, 3, 20_000))
     edges = found_cells(PAY, values, spread=60.0)
     beyond = np.diff([edge for edge in edges if edge > 2000])
     assert len(beyond) >= 5
-    assert (beyond[1:] / beyond[:-1] > 1.2).all()
-    near = without_far_ends(PAY, edges)
-    assert near[-1] < 1e8 < edges[-1] == 1e9
-    assert near[:-1] == edges[:-1]
+    assert (beyond[1:-1] / beyond[:-2] > 1.2).all()  # the last ends at the bound
+    assert (beyond[1:] / beyond[:-1] < 4).all()
+    assert edges[-1] == 1e9
+
+
+def test_what_lies_in_an_outermost_cell_is_drawn_near_the_others() -> None:
+    assert without_far_ends(PAY, (0.0, 1.0, 2.0, 4.0, 1e9)) == (0.0, 1.0, 2.0, 4.0, 8.0)
+
+
+def test_a_tail_that_noise_hides_until_the_last_round_is_not_spread_up_to_the_bound() -> None:
+    """In some draws a round loses the tail of a log-normal column among the noise, and the next finds it in what lies beyond. Values of
+    one in fifty lie above 500, of one in a thousand above 11,000.
+    """
+    values = np.exp(np.random.default_rng(0).normal(0, 3, 20_000))
+    for seed in range(40):
+        edges = np.array(found_cells(PAY, values, spread=150.0, seed=seed))
+        many = counted(tuple(edges.tolist()), values) > 200
+        assert edges[1:][many].max() < 1e5, f"seed {seed}"
 
 
 def test_whole_numbers_are_never_cut_in_two() -> None:

@@ -59,7 +59,7 @@ MOST = 0.8
 """Part of the mass that filled cells are to hold."""
 
 TAIL = 12
-"""Cells beyond the outermost filled one, each twice as wide as the one before."""
+"""Cells beyond a spike that is the outermost, each twice as wide as the one before, up to the bound."""
 
 SPIKE = (3.0, 0.002)
 """A point stays with more than so many standard deviations of the noise, and more than this fraction of the mass."""
@@ -247,6 +247,9 @@ def narrow_beside(edges: Edges, full: Bools) -> Bools:
 def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float, first: bool = False) -> Edges:
     """Edges without points that are no spikes and without empty cells; unchanged if all cells are noise.
 
+    Beyond the outermost filled cell widths double up to the bounds. If they stopped before, one cell would reach from the values to a far
+    bound, and what noise hid of the tail until a later round would be spread over all of it.
+
     Args:
         column: as declared in the schema.
         edges: of its cells, increasing.
@@ -273,8 +276,8 @@ def settled(column: Bounded, edges: Edges, counts: Floats, *, spread: float, fir
     for cell in range(begin, last + 1):
         if holds[cell] or holds[cell + 1]:  # the last edge of a run of empty cells stays
             found.append(borders[cell + 1])
-    below = [found[0] - _tail(column, found[:2], (found[0] - edges[0])) * (2**k - 1) for k in range(1, TAIL)]
-    above = [found[-1] + _tail(column, found[-2:], (edges[-1] - found[-1])) * (2**k - 1) for k in range(1, TAIL)]
+    below = [found[0] - _tail(column, found[:2], (found[0] - edges[0])) * (2**k - 1) for k in range(1, OCTAVES + 2)]
+    above = [found[-1] + _tail(column, found[-2:], (edges[-1] - found[-1])) * (2**k - 1) for k in range(1, OCTAVES + 2)]
     return _edges(column, (edges[0], edges[-1]), [*below, *found, *above], [])
 
 
