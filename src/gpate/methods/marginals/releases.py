@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpate.boundary import Grouped, NoisyBlocks, Released, Sensitive
+from gpate.boundary import Grouped, NoisyBlocks, Released
 from gpate.boundary.blocks import Block
+from gpate.records import Mapped
 from gpate.run.transcript import BudgetSplit, Transcript
 
 Floats = NDArray[np.float64]
@@ -17,7 +18,7 @@ Floats = NDArray[np.float64]
 Blocks = Callable[[float], tuple[Block, ...]]
 """What is summed, for a sigma (see `NoisyBlocks`)."""
 
-Rows = Callable[[float], Iterator[Sensitive[Grouped]]]
+Rows = Callable[[float], Mapped[Grouped]]
 """The records, chunk by chunk, as the blocks want them; not computed for an answer that is known."""
 
 
@@ -63,7 +64,9 @@ class TableReleases:
         mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name, bound=self._bound)
         answer = self._transcript.ask(
             name,
-            lambda: mechanism.exact(rows(sigma)),
+            lambda: rows(sigma).total(
+                mechanism.exact, numbers=sum(block.exact_dimension for block in mechanism.blocks)
+            ),
             lambda exact: mechanism.release(exact, self._transcript.gate),
             sigma=sigma,
             size=sum(block.dimension for block in mechanism.blocks),
