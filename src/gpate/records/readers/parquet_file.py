@@ -18,7 +18,7 @@ from gpate.records.conform import check_columns, table_records, wanted_columns
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource
 from gpate.safe_parsing import Limits, attempt
-from gpate.schema import Categorical, TableSchema
+from gpate.schema import TableSchema
 
 _END = object()
 _UNREADABLE: tuple[()] = ()
@@ -37,8 +37,10 @@ class ParquetFile(FileSource, CountedSource):
     def __init__(self, path: Path, schema: TableSchema, limits: Limits) -> None:
         super().__init__(path, schema, limits)
         file = self._open()
-        self.names: list[str] = self._read(lambda: list(file.schema_arrow.names))
+        types = self._read(lambda: file.schema_arrow)
+        self.names: list[str] = list(types.names)
         check_columns(schema, self.names, self.where)
+        self._texts = [column.name for column in schema.columns if _is_text(types.field(column.name).type)]
         rows = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]
@@ -71,12 +73,11 @@ class ParquetFile(FileSource, CountedSource):
     def _batches(self, groups: list[int], size: int) -> Iterator[Any]:
         """The row groups as tables, at most `size` rows at a time."""
         columns = list(dict.fromkeys(wanted_columns(self.schema)))
-        texts = [column.name for column in self.schema.columns if isinstance(column, Categorical)]
-        file = self._open(texts=texts)
         if size >= self._starts[groups[-1] + 1] - self._starts[groups[0]]:
-            file = self._open()
-            yield self._read(lambda: file.read_row_groups(groups, columns=columns))  # faster, on several threads
+            whole = self._open()
+            yield self._read(lambda: whole.read_row_groups(groups, columns=columns))  # faster, on several threads
             return
+        file = self._open(texts=self._texts)
         batches = self._read(
             lambda: file.iter_batches(batch_size=size, row_groups=groups, columns=columns, use_threads=False)
         )
@@ -121,8 +122,12 @@ def _plain(column: Any) -> Any:
     return column.cast(column.type.value_type) if pyarrow.types.is_dictionary(column.type) else column
 
 
+def _is_text(kind: Any) -> bool:
+    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
+
+
 def _cells(column: Any) -> Iterator[Any]:
-    text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+    text = _is_text(column.type)
     for scalar in (scalar for chunk in column.chunks for scalar in chunk):
         if not scalar.is_valid:
             yield None
