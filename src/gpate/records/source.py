@@ -53,7 +53,7 @@ from gpate.records.readers import (
     files_named,
     is_pattern,
 )
-from gpate.records.readers.many_files import READERS
+from gpate.records.readers.many_files import READERS, tables_in
 from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 
@@ -196,7 +196,7 @@ def _queried(data: Any, query: str, schema: TableSchema, limits: Limits) -> Sour
 
 
 def _open_file(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
-    if is_pattern(path) or (path.is_dir() and isinstance(schema, TableSchema)):
+    if is_pattern(path) or (path.is_dir() and isinstance(schema, TableSchema) and tables_in(path)):
         return ManyFiles(files_named(path), str(path), _fitting(schema, TableSchema), limits)
     if not path.exists():
         raise no_such_source(path)

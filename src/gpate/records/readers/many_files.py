@@ -69,17 +69,22 @@ def files_named(path: Path) -> list[Path]:
         DataNotFound: there is none.
         DataUnreadable: there are both kinds.
     """
-    if path.is_dir():
-        inside = [file for file in plain_files(sorted(path.rglob("*")), path) if file is not None]
-        found = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(path).parts)]
-    else:
-        found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-    tables = [file for file in found if file.suffix.lower() in READERS and file.is_file()]
+    tables = tables_in(path)
     if not tables:
         raise DataNotFound(f"{path} has no .parquet or .csv file. Fix: check the path, or the pattern.")
     if len({file.suffix.lower() for file in tables}) > 1:
         raise DataUnreadable(f"{path} has .parquet and .csv files. Fix: name one kind, such as '{path}/*.parquet'.")
     return tables
+
+
+def tables_in(path: Path) -> list[Path]:
+    """The .parquet and .csv files of a folder, or of a pattern."""
+    if path.is_dir():
+        inside = [file for file in plain_files(sorted(path.rglob("*")), path) if file is not None]
+        found = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(path).parts)]
+    else:
+        found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+    return [file for file in found if file.suffix.lower() in READERS and file.is_file()]
 
 
 def is_pattern(path: Path) -> bool:
