@@ -6,6 +6,7 @@ Adult's records, drawn again and again, as a folder of Parquet files of a millio
   of the same tables by DuckDB over the same files. Bar: at most twice its CPU time;
 - `fit`: a whole fit, by part, with the peak of memory; each in a process of its own;
 - `pandas`: the same with all records in a data frame;
+- `memory`: one counting pass over the folder, and up to 5 million rows over a data frame, each in a process of its own, with its peak;
 - `spark`: the one-way and two-way tables counted by Spark's workers (local[2]), compared with those of the folder.
 
 CPU seconds are user and system time of the process and its threads (of Spark: wall time, its workers are other processes).
@@ -185,6 +186,27 @@ def _fit(folder: str, millions: int, in_memory: bool) -> Row:
     }
 
 
+def memory(folder: Path, millions: int) -> list[Row]:
+    """One pass over the one-way tables, each in a process of its own."""
+    kinds = ["folder", "data frame"] if millions <= 5 else ["folder"]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return [pool.apply(_memory, (str(folder), millions, kind)) for kind in kinds]
+
+
+def _memory(folder: str, millions: int, kind: str) -> Row:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    _, wall, cpu = timed(lambda: counted(Path(folder) if kind == "folder" else pd.read_parquet(folder), "one-way"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {
+        "million rows": millions,
+        "records": kind,
+        "CPU s": cpu,
+        "wall s": wall,
+        "imports, GB": before,
+        "peak, GB": peak,
+    }
+
+
 def spark(folder: Path, millions: int) -> list[Row]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -212,6 +234,7 @@ PARTS: dict[str, Callable[[Path, int], list[Row]]] = {
     "passes": passes,
     "fit": lambda folder, millions: [fit(folder, millions)],
     "pandas": lambda folder, millions: [fit(folder, millions, in_memory=True)],
+    "memory": memory,
     "spark": spark,
 }
 
@@ -219,7 +242,9 @@ PARTS: dict[str, Callable[[Path, int], list[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1], help="millions")
-    parser.add_argument("--parts", nargs="+", default=["passes", "fit", "pandas"], help="passes, fit, pandas, spark")
+    parser.add_argument(
+        "--parts", nargs="+", default=["passes", "fit", "pandas"], help="passes, fit, pandas, memory, spark"
+    )
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "gpate-benchmark")
     asked = parser.parse_args()
     found: dict[str, list[Row]] = {}
