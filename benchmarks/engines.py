@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.tables import keep, show
+from benchmarks.tables import RESULTS, keep, show
 from gpate.boundary import Grouped, NoisyBlocks, Tables
 from gpate.boundary.values import opened
 from gpate.datasets import DATASETS, load
@@ -256,7 +256,9 @@ def main() -> None:
             print(json.dumps(rows), flush=True)
     for part, rows in found.items():
         show(part, rows)
-    keep("engines", found)
+    kept = RESULTS / "engines.json"
+    earlier = json.loads(kept.read_text()) if kept.exists() else {}
+    keep("engines", {**{part: rows for part, rows in earlier.items() if part != "machine"}, **found})
 
 
 if __name__ == "__main__":
