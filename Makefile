@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Three workers and every program that tests start load the same modules: compiled once, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-quick test-slow lint types contracts format bench research fuzz clean
+.PHONY: help setup demo test test-quick test-slow test-engines lint types contracts format bench research fuzz clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -29,10 +29,14 @@ test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones:
 
 # By work stealing each worker has tests that follow each other, and makes what a file's tests share once.
 test-quick: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not engines"
 
 test-slow: $(STAMP) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+test-engines: $(STAMP) ## PostgreSQL and Spark, each with a server of its own: a few minutes; says what it needs and is missing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[duckdb,postgres,spark]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -rs tests/engines
 
 fuzz: $(STAMP) ## hostile input, 100,000 cases of each kind: an hour on one core; CASES=1000 for a short one
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz all --cases $(or $(CASES),100000)

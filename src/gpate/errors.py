@@ -163,6 +163,17 @@ class DataEmpty(DataError, ValueError):
     """A file has no bytes; or there is no record where an evaluation needs one."""
 
 
+class DriverMissing(DataError, ImportError):
+    """The package by which an engine is read is not installed."""
+
+    def __init__(self, engine: str, extra: str) -> None:
+        super().__init__(f"{engine} needs a package that is not installed. Fix: pip install 'gpate[{extra}]'")
+
+
+class SourceUnavailable(DataError, ConnectionError):
+    """A database refuses the connection, or lost it."""
+
+
 class ColumnMissing(DataError, ValueError):
     """A column named by the schema or a setting is not in the source."""
 

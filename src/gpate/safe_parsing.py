@@ -19,7 +19,7 @@ import gzip
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -134,20 +134,21 @@ class Limits:
         if len(named) - len(set(named)) > _MOST_REPEATED:
             raise DataUnreadable(f"Many columns of {path} have the same name. Fix: give each column its own name.")
 
-    def open_parquet(self, path: Path, *, walked: bool = False) -> Any:
+    def open_parquet(self, path: Path, *, walked: bool = False, texts: Sequence[str] = ()) -> Any:
         """Open a `pyarrow.parquet.ParquetFile`; None if it is not one.
 
         Args:
             path: the file.
             walked: it is read in shards with small buffers, so its size is not limited.
+            texts: columns that are read as codes of their distinct texts.
 
         Raises:
             DataTooLarge: it states more rows, or more bytes, than the limits allow.
         """
         import pyarrow.parquet as pq
 
-        beside = {"buffer_size": _CHUNK, "pre_buffer": False} if walked else {}
-        file = attempt(lambda: pq.ParquetFile(path, **beside))
+        beside: dict[str, Any] = {"buffer_size": _CHUNK, "pre_buffer": False} if walked else {}
+        file = attempt(lambda: pq.ParquetFile(path, read_dictionary=list(texts), **beside))
         stated = None if file is None else attempt(lambda: _parquet_bytes(file.metadata))
         if stated is None:
             return None

@@ -30,9 +30,9 @@ from gpate.methods import method_named, recipes
 from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
 from gpate.methods.settings import Settings
 from gpate.privacy import Privacy
-from gpate.records import PrivateRecords, new_key, open_records
+from gpate.records import PrivateRecords, is_path, new_key, open_records, source_of
 from gpate.release import Acceptance, Certificate, Release, write_release
-from gpate.run.begin import begun, open_gate, resumed, shared_folder, source_of, unfinished
+from gpate.run.begin import begun, open_gate, resumed, shared_folder, unfinished
 from gpate.run.folder import RunFolder, RunFolderError, key_from
 from gpate.run.progress import SILENT, Monitor
 from gpate.run.reservation import PLAN_KEY, Reservation
@@ -124,12 +124,15 @@ class Synthesizer:
         budget: BudgetBook | str | os.PathLike[str] | None = None,
         ranks: Ranks = ALONE,
         sites: bool = False,
+        query: str | None = None,
         monitor: Monitor = SILENT,
     ) -> Self:
         """Fits the generator to private records.
 
         Args:
-            data: a data frame, a benchmark's name, a .csv, .parquet or .npz file, a folder of images, or a uint8 array of images.
+            data: a data frame of pandas, Polars, DuckDB, ibis or Arrow, the address of a table such as
+                `duckdb:///clinic.db?table=visits`, a benchmark's name, a .csv, .parquet or .npz file, a folder of images or a folder or
+                pattern of .csv or .parquet files, or a uint8 array of images.
             labels: of an array of images.
             schema: the public facts; a benchmark brings its own.
             target: the class column of a table, if the schema does not name it.
@@ -140,10 +143,11 @@ class Synthesizer:
                 alone pays and writes, and is the only one fitted.
             sites: whether each rank brings records of its own, instead of all bringing the same. A record that two sites have counts
                 twice, and the guarantee does not cover that.
+            query: one SELECT over the engine of an address, or over files, which are called `records` in it.
             monitor: hears of progress and warnings, and can stop the run so that it can be resumed.
         """
         name = data if isinstance(data, str) and data in DATASETS else None
-        if name is None and schema is None and isinstance(data, str) and not Path(data).expanduser().exists():
+        if name is None and schema is None and is_path(data) and not Path(data).expanduser().exists():
             raise no_such_source(data)
         public = schema_for(schema, name, target)
         settings = self._settings(name, public)
@@ -176,11 +180,12 @@ class Synthesizer:
             public,
             key=key,
             chunk=plan.chunk,
-            sharded=method.sharded,
+            batched=method.sharded or method.batched,
             ranks=ranks,
             sites=sites,
             units=units,
             by_value=plan.by_value,
+            query=query,
         )
         fingerprint = records.fingerprint()
         folder = shared_folder(
@@ -188,6 +193,7 @@ class Synthesizer:
         )
         written = {
             "source": source_of(data),
+            "query": query,
             "sites": sites,
             "schema": public.to_dict(),
             "settings": settings.to_json(),
@@ -229,7 +235,7 @@ class Synthesizer:
         """
         folder = shared_folder(ranks, lambda: unfinished(run))
         written = ranks.share(folder.plan)
-        data = written["source"] if data is None else data
+        given, data = data, written["source"] if data is None else data
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
         public, settings = Schema.from_dict(written["schema"]), settings_of(written["settings"])
@@ -249,11 +255,12 @@ class Synthesizer:
             public,
             key=key_from(written["partition_key"]),
             chunk=plan.chunk,
-            sharded=method.sharded,
+            batched=method.sharded or method.batched,
             ranks=ranks,
             sites=written["sites"],
             units=units,
             by_value=plan.by_value,
+            query=written.get("query") if given is None else None,
         )
         if records.fingerprint() != written["fingerprint"]:
             raise LedgerMismatch(

@@ -163,7 +163,7 @@ def count(ranks: Ranks, out: Path) -> None:
     """What persons add to tables and vectors, all ranks together, before noise: no method releases tables on several ranks yet."""
     data = table(RECORDS).assign(person=persons(RECORDS))
     schema: Any = replace(TABLE, unit=UNIT)
-    records = open_records(data, None, schema, key=bytes(32), chunk=100, sharded=True, ranks=ranks)
+    records = open_records(data, None, schema, key=bytes(32), chunk=100, batched=True, ranks=ranks)
     records.fingerprint()
     width = records._dims
 

@@ -155,7 +155,7 @@ def test_each_record_is_counted_by_itself_in_batches_and_at_once(
         if batched:
             monkeypatch.setattr(private_records, "HOLD", 1)
             monkeypatch.setattr(private_records, "_BATCH", 1)
-        records = open_records(source, None, TABLE, key=KEY, chunk=64, sharded=batched)
+        records = open_records(source, None, TABLE, key=KEY, chunk=64, batched=batched)
         assert records._in_memory != batched
         records.fingerprint()
         repairs = records.repairs()

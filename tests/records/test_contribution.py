@@ -111,7 +111,7 @@ def test_records_that_are_read_in_parts_are_those_that_are_read_whole(
     whole, sizes = sums(path, chunk=3)
     monkeypatch.setattr(private_records, "HOLD", 500)
     monkeypatch.setattr(private_records, "_BATCH", 200)
-    parts, pieces = sums(path, chunk=3, sharded=True)
+    parts, pieces = sums(path, chunk=3, batched=True)
     assert torch.equal(whole, parts) or torch.allclose(whole, parts, rtol=0, atol=1e-12)
     assert sorted(sizes) == sorted(pieces)
 
@@ -141,7 +141,7 @@ def test_a_secret_sample_has_whole_units() -> None:
 def test_a_function_of_records_that_forgets_the_units_is_refused() -> None:
     records = open_records(table(4).assign(person=1), None, PEOPLE, key=KEY)
     with pytest.raises(InvalidValue, match="something that has units"):
-        next(records.map(lambda features, labels: features))
+        next(iter(records.map(lambda features, labels: features)))
 
 
 def test_units_of_images_come_from_a_list_a_folder_or_an_array(tmp_path: Path) -> None:
@@ -174,6 +174,6 @@ def test_a_chunk_without_room_for_a_unit_is_refused() -> None:
     """For a public reason, and before a record is looked at; else the records of a unit would be cut in two, or never end."""
     records = open_records(table(4).assign(person=1), None, PEOPLE, key=KEY)
     with pytest.raises(InvalidValue, match="max_records must be at most 1"):
-        next(records.map(lambda features, labels: RecordVectors(features, labels), chunk=1))
+        records.map(lambda features, labels: RecordVectors(features, labels), chunk=1)
     with pytest.raises(InvalidValue, match="max_records must be at most 1"):
         next(records.poisson_sample(0, probability=1.0).map(lambda f, y: RecordVectors(f, y), chunk=1))

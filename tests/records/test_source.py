@@ -417,7 +417,8 @@ def test_the_schema_is_of_the_kind_of_the_data(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet")
     for source in (tmp_path / "a.csv", tmp_path / "a.parquet", frame, "adult"):
         assert "are of kind: table" in refused(SchemaError, source, PETS)
-    for source in (tmp_path / "a.npz", tmp_path, np.zeros((2, 4, 6), np.uint8), "digits"):
+    (tmp_path / "pictures").mkdir()
+    for source in (tmp_path / "a.npz", tmp_path / "pictures", np.zeros((2, 4, 6), np.uint8), "digits"):
         assert "are of kind: image" in refused(SchemaError, source, PEOPLE)
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gpate.addresses import address_of
 from gpate.cli.interrupt import on_interrupt
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, errors, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
@@ -37,11 +38,17 @@ class Sources:
 def evaluate(
     ctx: typer.Context,
     source: Annotated[
-        Path,
-        typer.Argument(help="The folder release/ of a run, or a .csv, .parquet or .npz file of synthetic records."),
+        str,
+        typer.Argument(
+            help="The folder release/ of a run; or synthetic records: a .csv, .parquet or .npz file, a folder of .parquet files, or the "
+            "address of a table."
+        ),
     ],
     train: Annotated[
-        str | None, typer.Option(help="The real records it was made from: file, folder of images.")
+        str | None,
+        typer.Option(
+            help="The real records it was made from: a file, a folder, or an address, as `gpate fit` takes it."
+        ),
     ] = None,
     test: Annotated[str | None, typer.Option(help="Real records that it was not made from.")] = None,
     dataset: Annotated[
@@ -147,7 +154,7 @@ def evaluate(
                 _reader(source, sources.schema),
                 real,
                 replace(plan, generator_seeds=(0,)),
-                subject=source.name,
+                subject=source if address_of(source) is not None else Path(source).name,
                 cache=kept,
                 on_progress=progress,
             )
@@ -163,24 +170,23 @@ def evaluate(
     raise typer.Exit(DOES_NOT_HOLD if found.must_not_be_released else HOLDS)
 
 
-def _resolved(
-    source: Path, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None
-) -> Sources:
+def _resolved(source: str, *, train: str | None, test: str | None, dataset: str | None, schema: Path | None) -> Sources:
     """Where schema and real records come from."""
     from gpate.datasets import benchmark_of
     from gpate.datasets import dataset as known
+    from gpate.records import is_path
     from gpate.release import Release
     from gpate.schema import Schema
 
-    if not source.exists():
+    release, path = None, Path(source)
+    if is_path(source) and not path.exists():
         raise DataNotFound(f"There is no {source}. Fix: give a release folder or a file of synthetic records.")
-    release = None
-    if source.is_file():
-        if source.suffix.lower() not in _FILES:
-            raise InvalidValue("source", str(source), f"a release folder or a {', '.join(_FILES)} file")
-    else:
-        is_run = not (source / "certificate.json").exists() and (source / "release").is_dir()
-        release = Release.load(source / "release" if is_run else source)
+    if path.is_file():
+        if path.suffix.lower() not in _FILES:
+            raise InvalidValue("source", source, f"a release folder or a {', '.join(_FILES)} file")
+    elif path.is_dir() and not any(path.glob("*.parquet")):
+        is_run = not (path / "certificate.json").exists() and (path / "release").is_dir()
+        release = Release.load(path / "release" if is_run else path)
     if release is not None and schema is not None:
         raise InvalidValue("--schema", str(schema), "left out for a release", "It brings its own.")
     if dataset is not None and schema is not None:
@@ -203,7 +209,7 @@ def _resolved(
     return Sources(release=release, schema=facts, dataset=name, train=name, test=name)
 
 
-def _reader(path: Path, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
+def _reader(path: str, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
     """Reads the synthetic file when it is evaluated: what is wrong with it is then the reason of each missing score."""
     from gpate.records.confidential import read_confidential
     from gpate.schema import TableSchema

@@ -20,7 +20,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpate.cli.interrupt import end, on_interrupt
-from gpate.cli.terminal import console, errors, parse_setting, print_json
+from gpate.cli.terminal import console, errors, parse_setting, print_json, read_query
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 def fit(
     ctx: typer.Context,
     data: Annotated[
-        str | None, typer.Argument(help="A benchmark's name, a .csv, .parquet or .npz file, or a folder of images.")
+        str | None,
+        typer.Argument(
+            help="A benchmark's name, a .csv, .parquet or .npz file, a folder or pattern of .csv or .parquet files, a folder of images, or "
+            "an address: duckdb:///FILE?table=NAME, postgresql://USER@HOST/DATABASE?table=NAME, spark:CATALOG.TABLE."
+        ),
+    ] = None,
+    query: Annotated[
+        Path | None,
+        typer.Option(help="A file with one SELECT in place of the table; over files, they are called records in it."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create; `run` by default.")] = None,
     schema: Annotated[
@@ -115,6 +123,7 @@ def fit(
                     budget=budget,
                     ranks=ranks,
                     sites=sites,
+                    query=None if query is None else read_query(query),
                     monitor=monitor,
                 )
         except Interrupted as stopped:
@@ -148,6 +157,7 @@ def fit(
 
 
 _FIXED_AT_START = (
+    "query",
     "schema",
     "target",
     "out",

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gpate.addresses import address_of
 from gpate.cli.interrupt import on_interrupt
 from gpate.cli.terminal import errors, print_json
 from gpate.errors import InvalidValue, require_count
@@ -21,8 +22,13 @@ def sample(
     release: Annotated[Path, typer.Argument(help="The folder release/ of a run.")],
     n: Annotated[int, typer.Option("-n", "--number", help="Number of records.")],
     output: Annotated[
-        Path,
-        typer.Option("-o", "--output", help=".parquet or .csv for tables; .npz, .png (a grid) or a folder for images."),
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help=".parquet, .csv, a folder of .parquet parts, duckdb:///FILE?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME for "
+            "tables; .npz, .png (a grid) or a folder for images.",
+        ),
     ],
     where: Annotated[
         list[str] | None,
@@ -49,7 +55,8 @@ def sample(
     from gpate.release import Release
     from gpate.release.conditions import parse_condition
     from gpate.release.output_files import check_output, format_of, write_records
-    from gpate.schema import ImageSchema
+    from gpate.release.output_tables import check_table, write_table
+    from gpate.schema import ImageSchema, TableSchema
     from gpate.streams import Streams
     from gpate.torch_utils import chosen_device
 
@@ -61,17 +68,24 @@ def sample(
     conditions = dict(pairs)
     if len(conditions) < len(pairs):
         raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
-    format_of(output, loaded.schema)
+    address, path = address_of(output), Path(output)
     labeller = getattr(loaded.spec, "labeller", None)
-    if soft_labels and (labeller is None or output.suffix.lower() != ".npz"):
+    if address is None:
+        format_of(path, loaded.schema)
+    if soft_labels and (labeller is None or address is not None or path.suffix.lower() != ".npz"):
         needed = "with a labeller in the release, and an .npz file as output"
-        raise InvalidValue("--soft-labels", str(output), needed, "Fix: see `gpate fit --help`: labelling.share.")
-    check_output(output, force=force)  # before any record is sampled
+        raise InvalidValue("--soft-labels", output, needed, "Fix: see `gpate fit --help`: labelling.share.")
+    if address is not None:  # before any record is sampled
+        check_table(address, loaded.schema, force=force)
+    else:
+        check_output(path, force=force)
     used = Streams(seed).seed
-    before = _identity(output)
+    before = None if address is not None else _identity(path)
 
     def interrupted() -> str:
-        if _identity(output) != before:
+        if address is not None:
+            return f"Stopped: {output} is as it was, or complete. Run the same command again, with --force."
+        if _identity(path) != before:
             return f"Stopped: {output} is complete. To repeat it: --seed {used}"
         was = "was not written" if before is None else "is unchanged"
         return f"Stopped: {output} {was}. Run the same command again."
@@ -88,22 +102,30 @@ def sample(
         disable=quiet or as_json or not errors.is_terminal,
     ) as progress:
         task = progress.add_task("records", total=n)
-        write_records(
-            output,
-            loaded.sample_chunks(n, where=conditions, seed=used, balanced=balanced),
-            n=n,
-            schema=loaded.schema,
-            force=force,
-            columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
-            probabilities=loaded.probabilities if soft_labels else None,
-            on_progress=lambda written: progress.advance(task, written),
-        )
+        chunks = loaded.sample_chunks(n, where=conditions, seed=used, balanced=balanced)
+
+        def advance(written: int) -> None:
+            progress.advance(task, written)
+
+        if address is not None and isinstance(loaded.schema, TableSchema):
+            write_table(address, chunks, schema=loaded.schema, force=force, on_progress=advance)
+        else:
+            write_records(
+                path,
+                chunks,
+                n=n,
+                schema=loaded.schema,
+                force=force,
+                columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
+                probabilities=loaded.probabilities if soft_labels else None,
+                on_progress=advance,
+            )
     seconds = time.perf_counter() - start
     certificate, acceptance, labelled = loaded.certificate, loaded.acceptance, loaded.labelled
     if as_json:
         print_json(
             {
-                "output": str(output),
+                "output": output,
                 "records": n,
                 "seed": used,
                 "seconds": round(seconds, 3),
@@ -117,8 +139,7 @@ def sample(
     elif not quiet:
         guarantee = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
         errors.print(
-            f"Wrote {n:,} records to {escape(str(output))} in {seconds:.1f} s ({guarantee}). "
-            f"To repeat it: --seed {used}",
+            f"Wrote {n:,} records to {escape(output)} in {seconds:.1f} s ({guarantee}). To repeat it: --seed {used}",
             soft_wrap=True,
             highlight=False,
         )

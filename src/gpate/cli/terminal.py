@@ -6,12 +6,13 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from gpate.errors import InvalidValue
+from gpate.errors import DataNotFound, InvalidValue
 
 console = Console()
 errors = Console(stderr=True)
@@ -59,3 +60,11 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals:
         raise InvalidValue("--set", text, "of the form key=value")
     return key, value
+
+
+def read_query(path: Path) -> str:
+    """The text of a file with a query."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise DataNotFound(f"The query {path} cannot be read. Fix: give a file with one SELECT, in UTF-8.") from None

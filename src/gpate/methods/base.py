@@ -150,12 +150,14 @@ class Method(ABC):
         name: as settings, releases and run folders have it.
         groups: its settings: frozen dataclasses whose fields have defaults and check themselves.
         sharded: whether several ranks can divide its records.
+        batched: whether it can read records batch by batch, so that they need not fit in memory; those of ranks can.
         samples_in_secret: whether it draws records in secret, so that a transcript says more than an attacker knows.
     """
 
     name: ClassVar[str]
     groups: ClassVar[Mapping[str, type[Any]]]
     sharded: ClassVar[bool] = False
+    batched: ClassVar[bool] = False
     samples_in_secret: ClassVar[bool] = False
 
     def recipes(self) -> list[Settings]:

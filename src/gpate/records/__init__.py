@@ -7,8 +7,9 @@ contract names its two exceptions: the commands `evaluate` and `report` read rea
 
 from gpate.records.chunks import SampledRecords
 from gpate.records.content_hash import new_key
-from gpate.records.opening import HeldRecords, hold_records, open_records
-from gpate.records.private_records import CodedRecords, PrivateRecords
+from gpate.records.mapped import CodedRecords, Mapped
+from gpate.records.opening import HeldRecords, hold_records, is_path, open_records, source_of
+from gpate.records.private_records import PrivateRecords
 from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
 from gpate.records.teachers.record_gradients import record_gradients
@@ -19,6 +20,7 @@ __all__ = [
     "TEACHERS",
     "CodedRecords",
     "HeldRecords",
+    "Mapped",
     "PrivateRecords",
     "SampledRecords",
     "TeacherGroup",
@@ -27,10 +29,12 @@ __all__ = [
     "Wasserstein",
     "discriminator",
     "hold_records",
+    "is_path",
     "logistic",
     "new_key",
     "open_records",
     "read_columns",
     "read_units",
     "record_gradients",
+    "source_of",
 ]

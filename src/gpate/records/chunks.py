@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -67,6 +68,17 @@ def with_units(value: T, units: Tensor | None) -> T:
     by_unit: Any = value
     filled: T = by_unit._replace(units=units)
     return filled
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, of which the next is computed by a second thread while one is used."""
+    end: Any = object()
+    items = iter(items)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item
 
 
 def joined(parts: list[EncodedRecords], dims: int, *, by_value: bool) -> EncodedRecords:

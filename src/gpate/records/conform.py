@@ -39,7 +39,7 @@ def table_records(
     """
     check_columns(schema, list(frame.columns), where)
     records = frame[list(schema.names)].reset_index(drop=True)
-    faults = np.zeros((len(records), len(schema.columns) + 1), dtype=bool)
+    faults = np.zeros((len(schema.columns) + 1, len(records)), dtype=bool).T  # column by column in memory
     for i, column in enumerate(schema.columns):
         if is_number(column):
             records[column.name], faults[:, i] = numbers(records[column.name])

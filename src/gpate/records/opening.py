@@ -10,12 +10,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, NoReturn
 
+from gpate.addresses import address_of
 from gpate.boundary import ALONE, Ranks
+from gpate.datasets import DATASETS
 from gpate.errors import SensitiveAccess
 from gpate.records.private_records import PrivateRecords
 from gpate.records.raw import RawRecords
+from gpate.records.readers import is_pattern
 from gpate.records.source import InMemory, Source, open_source, read_whole
 from gpate.schema import ImageSchema, TableSchema
 
@@ -42,6 +47,20 @@ def hold_records(data: Any, labels: Any, schema: TableSchema | ImageSchema, *, u
     return HeldRecords(read_whole(open_source(data, labels, schema=schema, units=units)))
 
 
+def is_path(data: Any) -> bool:
+    """Whether data are named by a text that is neither an address nor a pattern of files."""
+    return isinstance(data, str) and address_of(data) is None and not is_pattern(Path(data).expanduser())
+
+
+def source_of(data: Any) -> str | None:
+    """Where a resumed run finds the records again, from whatever folder it is resumed."""
+    if not isinstance(data, str | os.PathLike):
+        return None
+    if (address := address_of(data)) is not None:
+        return str(address.absolute())
+    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
+
+
 def open_records(
     data: Any,
     labels: Any,
@@ -49,11 +68,12 @@ def open_records(
     *,
     key: bytes,
     chunk: int = 1000,
-    sharded: bool = False,
+    batched: bool = False,
     ranks: Ranks = ALONE,
     sites: bool = False,
     units: Any = None,
     by_value: bool = False,
+    query: str | None = None,
 ) -> PrivateRecords:
     """The private records of a run.
 
@@ -63,11 +83,12 @@ def open_records(
         schema: public.
         key: as of `PrivateRecords`.
         chunk: likewise.
-        sharded: whether the method can read records batch by batch; else they are read whole.
+        batched: whether the method can read records batch by batch; else they are read whole.
         ranks: all of them.
         sites: as of `PrivateRecords`.
         units: ids of the privacy units of an array of images.
         by_value: as of `PrivateRecords`.
+        query: as of `open_source`.
     """
 
     def private(source: Source) -> PrivateRecords:
@@ -75,9 +96,9 @@ def open_records(
 
     if isinstance(data, HeldRecords):
         return private(InMemory(data._raw))
-    source = open_source(data, labels, schema=schema, units=units)
+    source = open_source(data, labels, schema=schema, units=units, query=query)
     records = private(source)
-    by_batches = sharded and (ranks.size > 1 or not records._fits_in_memory)
+    by_batches = batched and (ranks.size > 1 or source.counts_itself or not records._fits_in_memory)
     if isinstance(source, InMemory) or by_batches:
         return records
     return private(InMemory(read_whole(source)))

@@ -25,10 +25,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -36,10 +37,12 @@ from torch import Tensor
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
-from gpate.records.chunks import SampledRecords, joined, require_whole_units, split, with_units
-from gpate.records.content_hash import hash_rows
+from gpate.records.chunks import SampledRecords, ahead, joined, require_whole_units, split
+from gpate.records.content_hash import hash_rows, table_content, word_sums
 from gpate.records.contribution import bounded, unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
+from gpate.records.engines.spark_source import SparkTable
+from gpate.records.mapped import CodedRecords, Mapped, Tally
 from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
 from gpate.records.secret_draws import SecretDraws
@@ -55,7 +58,8 @@ HOLD = 1 << 28
 """Bytes of a rank's shard, as tensors, that are kept in memory."""
 
 _BATCH = 1 << 22
-"""Bytes of a batch as tensors: what is in memory of a source that is read batch by batch."""
+"""Bytes of a batch as tensors: what is in memory of a source that is read batch by batch. Four times as many of columns in their own
+units, which take up little else."""
 
 
 class _Counts(NamedTuple):
@@ -98,7 +102,7 @@ class PrivateRecords:
             self._dims = len(schema.features) if by_value else TableCodec(schema).width
         self._bytes = (8 if by_value else 4) * self._dims
         self._classes = max(1, len(schema.classes))
-        self._batch = chunk * max(1, _BATCH // max(1, self._bytes * chunk))
+        self._batch = chunk * max(1, (_BATCH << 2 * by_value) // max(1, self._bytes * chunk))
         require_whole_units(chunk, schema.records_per_unit)
         self._whole: EncodedRecords | None = None
         self._shard: EncodedRecords | None = None
@@ -112,8 +116,8 @@ class PrivateRecords:
 
     # --- public queries, Sensitive answers ------------------------------------------------------------------------------
 
-    def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int | None = None) -> Iterator[Sensitive[T]]:
-        """Applies a public function of (features [n, dims], labels [n]) to this shard, chunk after chunk.
+    def map(self, function: Callable[[Tensor, Tensor], T], *, chunk: int | None = None) -> Mapped[T]:
+        """A public function of (features [n, dims], labels [n]) of this shard, chunk after chunk.
 
         Args:
             function: pure and public; it must treat each record by itself. With a privacy unit it returns something that has
@@ -123,8 +127,7 @@ class PrivateRecords:
         """
         if chunk is not None:
             require_whole_units(chunk, self.schema.records_per_unit)
-        for features, labels, units in self._chunks(chunk):
-            yield Sensitive(with_units(function(features, labels), units))
+        return Mapped(self, function, chunk)
 
     def coded(self, codes: Callable[[Tensor], Tensor]) -> CodedRecords:
         """The same records with public codes of their features, such as the cells of a table, computed once if they are in memory."""
@@ -199,29 +202,50 @@ class PrivateRecords:
         """
         if self.ranks.size > 1 and not self.sites:
             self.ranks.agree("records", self._source.witness(self._key), "give every rank the same data")
-        checks = self.schema.record_checks + 1
-        counts = _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(checks, dtype=torch.int64))
-        first, second = 0, 0
+        sums, counts = [0, 0], self._no_counts()
         if self._in_memory:
-            first, second = _hash_sums(self._counted_raw[0], self._key)
+            sums = list(_hash_sums(self._counted_raw[0], self._key))
+        elif isinstance(self._source, SparkTable):
+            parts = self._source.parts(Tally(records=self._of_part), key=self._key)
+            none = np.zeros(2 + self._classes + self.schema.record_checks + 1, dtype=np.int64)
+            sums, counts = self._untallied(sum((np.frombuffer(part, dtype="<i8") for part in parts), start=none))
         else:
             kept: list[EncodedRecords] | None = [] if self._fits_in_memory else None
-            for raw, units in self._batches():
-                added = _hash_sums(raw, self._key)
-                first, second = (first + added[0]) % 2**64, (second + added[1]) % 2**64
-                encoded = self._encode(raw, units)
-                counts.classes.add_(_counted(encoded.labels, self._classes))
-                assert encoded.repairs is not None
-                counts.repairs.add_(encoded.repairs)
-                if kept is not None:
-                    kept.append(encoded)
+            sums, counts = self._tallied(kept)
             self._shard = None if kept is None else joined(kept, self._dims, by_value=self.by_value)
         self._counts = counts
-        parts = self.ranks.gather([first, second])
-        total = [sum(part[i] for part in parts) % 2**64 for i in (0, 1)]
+        gathered = self.ranks.gather(sums)
+        total = [sum(part[i] for part in gathered) % 2**64 for i in (0, 1)]
         return hashlib.blake2b(repr(total).encode(), key=self._key, digest_size=16).hexdigest()
 
+    def _no_counts(self) -> _Counts:
+        checks = self.schema.record_checks + 1
+        return _Counts(torch.zeros(self._classes, dtype=torch.int64), torch.zeros(checks, dtype=torch.int64))
+
+    def _tallied(self, kept: list[EncodedRecords] | None) -> tuple[list[int], _Counts]:
+        """One pass over records that are read in batches: the fingerprint's sums and all counts; `kept` takes the encoded records in."""
+        sums, counts = [0, 0], self._no_counts()
+        for raw, encoded in ahead(self._encoded_batches()):
+            sums = [(old + more) % 2**64 for old, more in zip(sums, self._sums(raw), strict=True)]
+            counts.classes.add_(_counted(encoded.labels, self._classes))
+            assert encoded.repairs is not None
+            counts.repairs.add_(encoded.repairs)
+            if kept is not None:
+                kept.append(encoded)
+        return sums, counts
+
+    def _untallied(self, numbers: NDArray[np.int64]) -> tuple[list[int], _Counts]:
+        """What `_Tally` gave, of all parts."""
+        sums = numbers[:2].view(np.uint64).tolist()
+        classes, repairs = np.split(numbers[2:], [self._classes])
+        return sums, _Counts(torch.from_numpy(classes.copy()), torch.from_numpy(repairs.copy()))
+
     # --- the records themselves: nothing below leaves this package --------------------------------------------------------
+
+    @property
+    def _of_part(self) -> Callable[[Source], PrivateRecords]:
+        """Opens a part of the records as these were, on a worker of an engine."""
+        return partial(PrivateRecords, schema=self.schema, key=self._key, chunk=self.chunk, by_value=self.by_value)
 
     @property
     def _held(self) -> InMemory:
@@ -235,6 +259,19 @@ class PrivateRecords:
     @property
     def _fits_in_memory(self) -> bool:
         return self._bytes * self._source.at_most <= HOLD * self._readers.size
+
+    def _encoded_batches(self) -> Iterator[tuple[RawRecords, EncodedRecords]]:
+        for raw, units in self._batches():
+            yield raw, self._encode(raw, units)
+
+    def _sums(self, raw: RawRecords) -> tuple[int, int]:
+        """What the fingerprint is made of."""
+        if not self._source.hashed_by_words:
+            return _hash_sums(raw, self._key)
+        frame = raw.records
+        for name, ids in (("row", raw.row_ids), ("unit", raw.unit_ids)):
+            frame = frame if ids is None else frame.assign(**{f"\0{name}": pd.Series(ids, dtype=object)})
+        return word_sums(table_content(frame), key=self._key)
 
     def _encode(self, raw: RawRecords, units: Tensor | None = None) -> EncodedRecords:
         return encode(raw, self.schema, units, by_value=self.by_value)
@@ -276,6 +313,9 @@ class PrivateRecords:
                 yield raw, None
             return
         readers = self._readers
+        if self._source.by_unit and readers.size == 1:
+            yield from self._whole_units(self._source.batches(size=self._batch))
+            return
         parts = readers.size * max(1, math.ceil(self._bytes * self._source.at_most / (HOLD * readers.size)))
         for part in range(readers.rank, parts, readers.size):
             found = []
@@ -286,6 +326,23 @@ class PrivateRecords:
             if found:
                 yield self._counting(RawRecords.join(found))
 
+    def _whole_units(self, batches: Iterator[RawRecords]) -> Iterator[tuple[RawRecords, Tensor | None]]:
+        """Batches of whole units, from batches in which the records of a unit follow each other.
+
+        The last unit of a batch waits for the next one, with no more records than count: the k smallest hashes of all its records
+        are among the k smallest of each part.
+        """
+        waiting: RawRecords | None = None
+        for raw in batches:
+            both = raw if waiting is None else RawRecords.join([waiting, raw])
+            hashes = unit_hashes(_ids(both), key=self._key)
+            last = (hashes == hashes[-1]).all(1)
+            if not last.all():
+                yield self._counting(both.part(~last))
+            waiting = self._counting(both.part(last))[0]
+        if waiting is not None:
+            yield self._counting(waiting)
+
     def _chunks(self, size: int | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         held = self._all if self._in_memory else self._shard
         if held is not None:
@@ -295,9 +352,9 @@ class PrivateRecords:
             raise InvalidValue(
                 "chunk", size, f"a divisor of {self._batch}, or records are cut differently by every rank"
             )
-        for raw, units in self._batches():
-            encoded = self._encode(raw, units)
-            yield from split(encoded, size or max(1, len(encoded.labels) if units is not None else self._batch))
+        for _, encoded in ahead(self._encoded_batches()):
+            whole = len(encoded.labels) if encoded.units is not None else self._batch
+            yield from split(encoded, size or max(1, whole))
 
     def _of_teachers(self, teachers: int, own: slice | None) -> TeacherRecords:
         """The records of some teachers, and of no other."""
@@ -338,33 +395,6 @@ class PrivateRecords:
         if raw.unit_ids is None:
             return hash_rows(raw.content(), key=self._key)
         return unit_hashes(raw.unit_ids, key=self._key)[:, 0]
-
-
-class CodedRecords:
-    """Private records with public codes of their features. Made by `PrivateRecords.coded`.
-
-    Args:
-        records: all of them.
-        codes: features [n, dims] -> codes [n, columns].
-    """
-
-    def __init__(self, records: PrivateRecords, codes: Callable[[Tensor], Tensor]) -> None:
-        self._records, self._codes = records, codes
-        self._held = codes(records._all.features) if records._in_memory else None
-
-    def __repr__(self) -> str:
-        return "CodedRecords(<withheld>)"
-
-    def __reduce__(self) -> NoReturn:
-        raise SensitiveAccess("CodedRecords cannot be pickled. Fix: code them again.")
-
-    def map(self, function: Callable[[Tensor, Tensor, Tensor], T]) -> Iterator[Sensitive[T]]:
-        """Applies a public function of (features, labels, codes), as `PrivateRecords.map`."""
-        if self._held is not None:
-            held = self._records._all
-            yield Sensitive(with_units(function(held.features, held.labels, self._held), held.units))
-            return
-        yield from self._records.map(lambda features, labels: function(features, labels, self._codes(features)))
 
 
 def _ids(raw: RawRecords) -> NDArray[Any]:

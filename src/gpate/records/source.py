@@ -6,6 +6,8 @@
 | `.parquet` | rows | likewise | the row groups that hold its rows |
 | `.npz` | array of images | array of labels | its rows; of a compressed array also those before them |
 | folder | images | name of the sub-folder, or `labels.csv` | its files |
+| folder or pattern of `.parquet` or `.csv` files | rows | the schema's target | every N-th batch is its own |
+| table in an engine, or another library's frame (`gpate.records.engines`) | rows | likewise | one rank only |
 | data frame, uint8 array, name of a benchmark | all | its target; `labels`; its own | nothing |
 
 What is read is `RawRecords`, with no text form. What records hold is never an error: what cannot be read is marked in
@@ -32,17 +34,31 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
+from gpate.addresses import address_of
 from gpate.datasets import DATASETS, Split, load, no_such_source
 from gpate.errors import InvalidValue, SchemaError
 from gpate.records.conform import image_records, shape_of, table_records, wanted_columns
 from gpate.records.content_hash import hash_rows
 from gpate.records.contribution import unit_hashes
+from gpate.records.engines import is_frame, open_engine, open_frame, open_query
 from gpate.records.raw import RawRecords
-from gpate.records.readers import CountedSource, CsvFile, FileSource, ImageFolder, NpzFile, ParquetFile, Source
+from gpate.records.readers import (
+    CountedSource,
+    CsvFile,
+    ImageFolder,
+    ManyFiles,
+    NpzFile,
+    ParquetFile,
+    Source,
+    files_named,
+    is_pattern,
+)
+from gpate.records.readers.many_files import READERS, tables_in
 from gpate.safe_parsing import Limits
 from gpate.schema import ImageSchema, Schema, TableSchema
 
-Data: TypeAlias = str | os.PathLike[str] | pd.DataFrame | NDArray[np.uint8]
+Data: TypeAlias = Any
+"""A path, an address, a data frame of pandas or another library, or a uint8 array."""
 
 S = TypeVar("S", bound=Schema)
 
@@ -58,6 +74,9 @@ class InMemory(CountedSource):
 
     def __init__(self, records: RawRecords) -> None:
         self.records, self.at_most, self.can_fail = records, len(records.records), records.faults is not None
+
+    def check_memory(self) -> None:
+        """Nothing: they are there."""
 
     def _rows(self, start: int, stop: int, size: int) -> Iterator[RawRecords]:
         for first in range(start, stop, size):
@@ -78,17 +97,20 @@ def open_source(
     schema: TableSchema | ImageSchema,
     units: NDArray[Any] | Sequence[Any] | None = None,
     split: Split = "train",
+    query: str | None = None,
     limits: Limits | None = None,
 ) -> Source:
     """Opens private records. Of a file little more than its header is read.
 
     Args:
-        data: a benchmark set's name, a .csv, .parquet or .npz file, a folder of images, a data frame, or an array of
-            images. A name wins over a file of the same name; write `./mnist` for the file.
+        data: a benchmark set's name, a .csv, .parquet or .npz file, a folder of images or of .parquet or .csv files, a pattern of
+            such files, the address of a table, a data frame, or an array of images. A name wins over a file of the same name; write
+            `./mnist` for the file.
         labels: of an array of images: names of classes, or their numbers.
         schema: the public facts.
         units: of an array of images: ids of their privacy units, if the schema declares one.
         split: of a benchmark set.
+        query: one SELECT over the engine of an address, or over files, which are called `records` in it.
         limits: what a file may unpack to.
 
     Raises:
@@ -100,11 +122,22 @@ def open_source(
     if units is not None and not isinstance(data, np.ndarray):
         fix = "Fix: name the column in the schema instead, as unit."
         raise InvalidValue("units", "<withheld>", "given for an array of images only", fix)
+    limits = limits or Limits()
+    address = address_of(data)
+    if address is not None:
+        return open_engine(address, query, _fitting(schema, TableSchema), limits)
+    if query is not None:
+        return _queried(data, query, _fitting(schema, TableSchema), limits)
     if isinstance(data, pd.DataFrame | np.ndarray):
         return InMemory(_given(data, labels, units, schema))
+    if not isinstance(data, str | os.PathLike):
+        if not is_frame(data):
+            rule = "a path, an address, an array of images, or a data frame of pandas, Polars, DuckDB, ibis, Arrow or Spark"
+            raise InvalidValue("data", f"<{type(data).__name__}>", rule)
+        return open_frame(data, _fitting(schema, TableSchema), limits)
     if str(data) in DATASETS:
         return InMemory(_benchmark(str(data), schema, split))
-    return _open_file(Path(data).expanduser(), schema, limits or Limits())
+    return _open_file(Path(data).expanduser(), schema, limits)
 
 
 def read_whole(source: Source) -> RawRecords:
@@ -115,7 +148,6 @@ def read_whole(source: Source) -> RawRecords:
     """
     if isinstance(source, InMemory):
         return source.records
-    assert isinstance(source, FileSource)
     source.check_memory()
     parts = list(source.batches(size=max(1, source.at_most)))
     return RawRecords.join(parts) if parts else no_records(source.schema)
@@ -150,7 +182,22 @@ def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> Ra
     return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 
 
+def _queried(data: Any, query: str, schema: TableSchema, limits: Limits) -> Source:
+    if not isinstance(data, str | os.PathLike) or str(data) in DATASETS:
+        fix = "Fix: query the frame itself, by its own library."
+        raise InvalidValue("query", "given", "left out unless the data are files or the address of an engine", fix)
+    path = Path(data).expanduser()
+    if not path.exists() and not is_pattern(path):
+        raise no_such_source(path)
+    files = [path] if path.is_file() else files_named(path)
+    if files[0].suffix.lower() not in READERS:
+        raise InvalidValue("source", str(path), ".parquet or .csv files beside a query")
+    return open_query(files, str(path), query, schema, limits)
+
+
 def _open_file(path: Path, schema: TableSchema | ImageSchema, limits: Limits) -> Source:
+    if is_pattern(path) or (path.is_dir() and isinstance(schema, TableSchema) and tables_in(path)):
+        return ManyFiles(files_named(path), str(path), _fitting(schema, TableSchema), limits)
     if not path.exists():
         raise no_such_source(path)
     if path.is_dir():
@@ -161,7 +208,7 @@ def _open_file(path: Path, schema: TableSchema | ImageSchema, limits: Limits) ->
         return CsvFile(path, _fitting(schema, TableSchema), limits)
     if path.suffix.lower() == ".parquet":
         return ParquetFile(path, _fitting(schema, TableSchema), limits)
-    rule = "a .csv, .parquet or .npz file, a folder of images, or a benchmark's name"
+    rule = "a .csv, .parquet or .npz file, a folder of images or of such tables, an address, or a benchmark's name"
     raise InvalidValue("source", str(path), rule)
 
 

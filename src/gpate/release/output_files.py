@@ -3,6 +3,7 @@
 | output | for | layout |
 |---|---|---|
 | `.parquet` | tables | one row group per chunk; column types from the schema alone |
+| folder | tables | one `part-00000.parquet` per chunk, which `gpate fit` and engines read as one table |
 | `.csv` | tables | a header and one line per record, missing values empty, UTF-8 |
 | `.npz` | images | `images` (uint8), with classes `labels`, and with soft labels `probabilities` [n, classes] |
 | `.png` | images | one picture with all of them in a grid, one column per class if balanced |
@@ -35,7 +36,7 @@ from gpate.schema import Boolean, Categorical, Column, Datetime, Duration, Id, I
 from gpate.schema.constraint_values import array_of, own_values
 
 FOLDER = "folder"
-FORMATS = {"table": (".parquet", ".csv"), "image": (".npz", ".png", FOLDER)}
+FORMATS = {"table": (".parquet", ".csv", FOLDER), "image": (".npz", ".png", FOLDER)}
 
 MAX_GRID = 10_000
 """Images in one picture."""
@@ -43,7 +44,7 @@ MAX_GRID = 10_000
 Chunks = Iterator[Any]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_OWN_FILE = re.compile(r"[0-9]{8,}\.png")
+_OWN_FILE = re.compile(r"[0-9]{8,}\.png|part-[0-9]{5,}\.parquet")
 
 
 def format_of(path: Path, schema: TableSchema | ImageSchema) -> str:
@@ -120,6 +121,8 @@ def write_records(
                 _write_npz(content, counted, n, schema, probabilities)
             elif kind == ".png":
                 _write_grid(content, counted, n, schema, columns or math.ceil(math.sqrt(max(n, 1))))
+            elif isinstance(schema, TableSchema):
+                _write_parts(content, counted, schema)
             else:
                 _write_folder(content, counted, schema)
             check_output(path, force=force)
@@ -168,7 +171,7 @@ def _counted(chunks: Chunks, on_progress: Callable[[int], None] | None) -> Chunk
 
 
 def _own_folder(path: Path) -> bool:
-    """Whether a folder contains only numbered PNG files and folders of them."""
+    """Whether a folder contains only numbered PNG files and folders of them, or numbered parts of a table."""
     for entry in os.scandir(path):
         if entry.is_symlink():
             return False
@@ -202,7 +205,8 @@ def _arrow_type(column: Column, *, text: bool) -> Any:
     return pa.float64()
 
 
-def _tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) -> tuple[Any, Iterator[Any]]:
+def arrow_tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: bool) -> tuple[Any, Iterator[Any]]:
+    """The layout of all chunks, a `pyarrow.Schema`, and the chunks as Arrow tables; `text` for dates and times as texts have them."""
     import pyarrow as pa
 
     assert isinstance(schema, TableSchema)
@@ -221,7 +225,7 @@ def _with_texts(frame: Any, schema: TableSchema) -> Any:
 def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
     import pyarrow.parquet as pq
 
-    _, tables = _tables(chunks, schema, text=False)
+    _, tables = arrow_tables(chunks, schema, text=False)
     first = next(tables)  # the same metadata for every chunk: pandas restores its own types
     with open(path, "wb") as file:
         with pq.ParquetWriter(file, first.schema) as writer:
@@ -230,10 +234,21 @@ def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema
         _to_disk(file)
 
 
+def _write_parts(path: Path, chunks: Chunks, schema: TableSchema) -> None:
+    import pyarrow.parquet as pq
+
+    path.mkdir()
+    _, tables = arrow_tables(chunks, schema, text=False)
+    for number, table in enumerate(tables):
+        with open(path / f"part-{number:05d}.parquet", "wb") as file:
+            pq.write_table(table, file)
+            _to_disk(file)
+
+
 def _write_csv(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:
     from pyarrow import csv
 
-    layout, tables = _tables(chunks, schema, text=True)
+    layout, tables = arrow_tables(chunks, schema, text=True)
     with open(path, "wb") as file:
         with csv.CSVWriter(file, layout) as writer:
             for table in tables:

@@ -12,17 +12,9 @@ from typing import Any
 
 from gpate.accounting import Budget
 from gpate.boundary import ClosedGate, Gate, Noise, Ranks
-from gpate.datasets import DATASETS
 from gpate.errors import BudgetBookError, LedgerWriteFailed
 from gpate.run.folder import RunFolder, RunFolderError
 from gpate.run.reservation import Reservation
-
-
-def source_of(data: Any) -> str | None:
-    """Where a resumed run finds the records again, from whatever folder it is resumed."""
-    if not isinstance(data, str | os.PathLike):
-        return None
-    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
 
 
 def unfinished(run: str | os.PathLike[str]) -> RunFolder:

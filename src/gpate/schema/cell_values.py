@@ -49,12 +49,32 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "D": 86_400.0, "W": 60
 _FINER = ("ns", "ps", "fs", "as")
 
 
+def distinct(series: pd.Series) -> tuple[pd.Series, NDArray[np.int64]] | None:
+    """The distinct values of a column of texts or of categories, a missing one last, and which of them each value is: what each value
+    becomes is a function of it alone, so that it suffices to read these. None for a column of another type.
+    """
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        codes, found = series.cat.codes.to_numpy(dtype=np.int64), series.cat.categories
+    elif isinstance(series.dtype, pd.StringDtype):
+        codes, found = pd.factorize(series)  # missing ones have the code -1: the last
+    else:
+        return None
+    values = np.empty(len(found) + 1, dtype=object)
+    values[:-1], values[-1] = np.asarray(found.astype(object), dtype=object), None
+    return pd.Series(values, dtype=object), codes
+
+
 def numbers(series: pd.Series) -> tuple[Floats, Bools]:
     """The number of each value, NaN where it is missing or unreadable, and where it is unreadable."""
     from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
 
     dtype = series.dtype
-    if not _is_category(dtype) and (is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and not is_complex_dtype(dtype):
+    if (few := distinct(series)) is not None:
+        values, unreadable = numbers(few[0])
+        return values[few[1]], unreadable[few[1]]
+    if (is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and not is_complex_dtype(dtype):
         found = attempt(lambda: series.to_numpy(dtype=np.float64, na_value=np.nan))
         if found is not None:
             return found, np.zeros(len(found), dtype=bool)
@@ -272,9 +292,3 @@ def _listed(cells: Objects, values: frozenset[str]) -> Bools:
     import pandas as pd
 
     return np.asarray(pd.Series(cells, dtype=object).isin(values), dtype=bool)
-
-
-def _is_category(dtype: Any) -> bool:
-    import pandas as pd
-
-    return isinstance(dtype, pd.CategoricalDtype)

@@ -137,12 +137,12 @@ class TableCodec:
         NaN where a value is missing.
         """
         places = {column.name: i for i, column in enumerate(self.schema.features)}
-        features = torch.zeros(len(frame), len(places), dtype=torch.float64)
+        features = torch.zeros(len(places), len(frame), dtype=torch.float64).T  # column by column in memory
 
         def place(column: Column, found: Read) -> None:
             features[:, places[column.name]] = torch.from_numpy(found.values)
 
-        return self._encode(frame, unreadable, features, place)
+        return self._encode(frame, unreadable, features, place, scaled=False)
 
     def _encode(
         self,
@@ -150,15 +150,18 @@ class TableCodec:
         unreadable: NDArray[np.bool_] | None,
         features: Tensor,
         place: Callable[[Column, Read], None],
+        *,
+        scaled: bool = True,
     ) -> Encoded:
         """Reads all columns; `place` puts each but a label into `features`."""
         self._check_names(frame)
         labels: Tensor | None = None
-        repaired = torch.zeros(len(frame), len(self.schema.columns), dtype=torch.bool)
+        repaired = torch.zeros(len(self.schema.columns), len(frame), dtype=torch.bool).T
         dropped = torch.zeros(len(frame), dtype=torch.bool)
         derived = self.schema.derived
         for i, column in enumerate(self.schema.columns):
-            found = read(column, frame[column.name], None if unreadable is None else unreadable[:, i])
+            misread = None if unreadable is None else unreadable[:, i]
+            found = read(column, frame[column.name], misread, scaled=scaled)
             repaired[:, i] = torch.from_numpy(found.repaired)
             if column.name in derived:
                 continue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpate.schema.cell_values import Bools, Floats, durations, numbers, seconds, texts
+from gpate.schema.cell_values import Bools, Floats, distinct, durations, numbers, seconds, texts
 from gpate.schema.columns import SCALES, UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
 from gpate.schema.durations import Duration, written
 
@@ -57,14 +57,19 @@ class Cells(NamedTuple):
     near: Bools
 
 
-def read(column: Column, series: pd.Series, unreadable: Bools | None = None) -> Read:
+def read(column: Column, series: pd.Series, unreadable: Bools | None = None, *, scaled: bool = True) -> Read:
     """Encode the values of a column.
 
     Args:
         column: public.
         series: one value per record.
         unreadable: where a reader found something else than a value of this type, and left a missing value in its place.
+        scaled: whether `numbers` of a bounded column are between 0 and 1; in its own units without.
     """
+    few = None if unreadable is not None and unreadable.any() else distinct(series)
+    if few is not None:
+        each, at = read(column, few[0], scaled=scaled), few[1]
+        return Read(each.numbers[at], each.values[at], each.missing[at], each.repaired[at], each.dropped[at])
     cells = cells_of(column, series)
     invalid = cells.invalid if unreadable is None else cells.invalid | unreadable
     missing = cells.missing | (invalid & ~cells.near)
@@ -84,7 +89,8 @@ def read(column: Column, series: pd.Series, unreadable: Bools | None = None) -> 
     missing = missing & ~dropped
     none = missing | dropped
     values = np.where(none, np.nan, encoded)
-    return Read(np.where(none, 0.0, _unit(column, encoded)), values, missing, repaired, dropped)
+    own = _unit(column, encoded) if scaled else encoded
+    return Read(np.where(none, 0.0, own), values, missing, repaired, dropped)
 
 
 @singledispatch

@@ -7,14 +7,15 @@ a GPU does not, the CPU computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from gpate.boundary import RecordVectors, Sensitive
+from gpate.boundary import RecordVectors
 from gpate.features import FeatureMap
 from gpate.methods.base import Run
+from gpate.records import Mapped
 
 CPU = torch.device("cpu")
 
@@ -22,7 +23,7 @@ _CHECKED = 8
 """Made-up images with which a device is checked: a third of them show rows that are added up in another order."""
 
 
-def read_vectors(run: Run, phi: FeatureMap, *, on_cpu: Callable[[], FeatureMap]) -> Iterator[Sensitive[RecordVectors]]:
+def read_vectors(run: Run, phi: FeatureMap, *, on_cpu: Callable[[], FeatureMap]) -> Mapped[RecordVectors]:
     """Vectors and classes of this rank's records; by the same map on the CPU where a device does not treat all places of a chunk alike."""
     spec = run.spec
     alike = rows_alike(phi, (spec.channels, spec.height, spec.width), chunk=run.plan.chunk, device=run.device)
@@ -35,7 +36,7 @@ def read_vectors(run: Run, phi: FeatureMap, *, on_cpu: Callable[[], FeatureMap])
     return vectors(run, on_cpu(), CPU)
 
 
-def vectors(run: Run, phi: FeatureMap, device: torch.device) -> Iterator[Sensitive[RecordVectors]]:
+def vectors(run: Run, phi: FeatureMap, device: torch.device) -> Mapped[RecordVectors]:
     """What each record gives: chunks are filled up, so that a record's vector is independent of the batch."""
     spec, size = run.spec, run.plan.chunk
 

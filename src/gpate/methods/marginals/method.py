@@ -24,7 +24,7 @@ released tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from operator import itemgetter
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import Distances, Grouped, Sensitive, Tables, unit_bound
+from gpate.boundary import Distances, Grouped, Tables, unit_bound
 from gpate.boundary.blocks import Block
 from gpate.errors import InvalidValue
 from gpate.features.table_cells import TableCells
@@ -51,7 +51,7 @@ from gpate.methods.marginals.releases import Noisy, TableReleases, joined
 from gpate.methods.marginals.settings import CLEAR, CRUDE, Marginals
 from gpate.methods.marginals.table_view import Pairs, TableView, divided
 from gpate.methods.settings import Settings
-from gpate.records import CodedRecords, PrivateRecords
+from gpate.records import CodedRecords, Mapped, PrivateRecords
 from gpate.schema import TableSchema
 
 Described = tuple[RareClass | LookAlikes, ...]
@@ -62,6 +62,7 @@ class MarginalsMethod(Method):
     """Noisy low-order tables, and a mixture of products fitted to them."""
 
     name = "marginals"
+    batched = True
     groups: ClassVar = {"marginals": Marginals}
 
     def recipes(self) -> list[Settings]:
@@ -180,7 +181,7 @@ def _ask_oneway(releases: TableReleases, coded: CodedRecords, classes: int, size
     """For each column [classes, cells]."""
     block = Tables(sizes=(classes, *sizes), tables=tuple((0, 1 + column) for column in range(len(sizes))))
 
-    def rows(_: float) -> Iterator[Sensitive[Grouped]]:
+    def rows(_: float) -> Mapped[Grouped]:
         return coded.map(lambda _, labels, codes: _in_one(torch.cat([labels[:, None], codes], 1)))
 
     return releases.ask("one-way tables", lambda _: (block,), rows)[0]
@@ -193,7 +194,7 @@ def _choose_pairs(releases: TableReleases, coded: CodedRecords, view: TableView,
         return pairs
     block = Distances(tables=Tables(sizes=view.group_sizes, tables=pairs), predictions=view.independent(pairs))
 
-    def rows(_: float) -> Iterator[Sensitive[Grouped]]:
+    def rows(_: float) -> Mapped[Grouped]:
         return coded.map(lambda _f, _l, codes: _in_one(view.grouped_codes(codes)))
 
     noisy = releases.ask("choice of pairs", lambda _: (block,), rows)[0]
@@ -262,7 +263,7 @@ class _TwoWay:
         )
         return (tables, *(one.block(self.part, sigma) for one in self.described))
 
-    def rows(self, coded: CodedRecords, sigma: float) -> Iterator[Sensitive[Grouped]]:
+    def rows(self, coded: CodedRecords, sigma: float) -> Mapped[Grouped]:
         """The records, each in the block it belongs to."""
 
         def of(features: Tensor, labels: Tensor, codes: Tensor) -> Grouped:

@@ -16,20 +16,20 @@ allows (`times_halved`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.boundary import Grouped, Sensitive, Tables
+from gpate.boundary import Grouped, Tables
 from gpate.boundary.blocks import Block
 from gpate.features.number_bins import coarser, crowded, divided, first_edges, mass_on, settled, step_found
 from gpate.features.number_values import MOST_DECIMALS, decimals_of, step_of
 from gpate.features.table_cells import TableCells
 from gpate.methods.marginals.releases import Noisy, TableReleases
-from gpate.records import PrivateRecords
+from gpate.records import Mapped, PrivateRecords
 from gpate.schema import TableSchema
 from gpate.schema.columns import Bounded
 
@@ -130,7 +130,7 @@ class NumberCells:
             codes += [_decimals(values[:, self.cells.columns[j].place]) for j in stepless]
             return Grouped(groups=torch.zeros(len(values), dtype=torch.int64), rows=(torch.stack(codes, 1),))
 
-        def rows(_: float, query: Callable[[Tensor, Tensor], Grouped] = coded) -> Iterator[Sensitive[Grouped]]:
+        def rows(_: float, query: Callable[[Tensor, Tensor], Grouped] = coded) -> Mapped[Grouped]:
             return records.map(query)
 
         return releases.ask(round_name(self.rounds), blocks, rows)[0]

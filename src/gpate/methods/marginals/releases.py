@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gpate.boundary import Grouped, NoisyBlocks, Released, Sensitive
 from gpate.boundary.blocks import Block
+from gpate.records import Mapped
 from gpate.run.transcript import BudgetSplit, Transcript
 
 Floats = NDArray[np.float64]
@@ -17,7 +19,7 @@ Floats = NDArray[np.float64]
 Blocks = Callable[[float], tuple[Block, ...]]
 """What is summed, for a sigma (see `NoisyBlocks`)."""
 
-Rows = Callable[[float], Iterator[Sensitive[Grouped]]]
+Rows = Callable[[float], Mapped[Grouped] | Iterable[Sensitive[Grouped]]]
 """The records, chunk by chunk, as the blocks want them; not computed for an answer that is known."""
 
 
@@ -61,9 +63,16 @@ class TableReleases:
         """What each block says: one Gaussian event of sensitivity 1."""
         sigma = self.budget.sigma(name)
         mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name, bound=self._bound)
+
+        def exact() -> Sensitive[Tensor]:
+            chunks, numbers = rows(sigma), sum(block.exact_dimension for block in mechanism.blocks)
+            if isinstance(chunks, Mapped):
+                return chunks.total(mechanism.exact, numbers=numbers)
+            return mechanism.exact(chunks)
+
         answer = self._transcript.ask(
             name,
-            lambda: mechanism.exact(rows(sigma)),
+            exact,
             lambda exact: mechanism.release(exact, self._transcript.gate),
             sigma=sigma,
             size=sum(block.dimension for block in mechanism.blocks),

@@ -26,11 +26,19 @@ class Source(ABC):
         where: its name, for messages.
         at_most: no fewer records than there are (in a .csv file: if no line lacks values). Private.
         can_fail: whether its kind allows for a record that cannot be read. Public.
+        by_unit: whether batches come ordered by the id of the privacy unit, so that the records of a unit follow each other. Public.
+        counts_itself: whether it can compute sums where its records are, part by part (`gpate.records.engines.spark_source`). Public.
+        hashed_by_words: whether its fingerprint is made of sums that numpy computes (`content_hash.word_sums`), because there may
+            be too many records for a hash of each. Public.
     """
 
     where: str
     at_most: int
+    schema: TableSchema | ImageSchema
     can_fail: bool = True
+    by_unit: bool = False
+    counts_itself: bool = False
+    hashed_by_words: bool = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<withheld>)"
@@ -46,6 +54,10 @@ class Source(ABC):
             block: what a rank reads begins and ends at multiples of it.
             ranks: all that read.
         """
+
+    @abstractmethod
+    def check_memory(self) -> None:
+        """Raises DataTooLarge if all of it at once would be more than the limits. Batches may be as many as they like."""
 
     @abstractmethod
     def witness(self, key: bytes) -> str:
@@ -78,10 +90,6 @@ class FileSource(Source):
         self.schema = schema
         if path.is_file() and path.stat().st_size == 0:
             raise DataEmpty(f"{path} is empty. Fix: check that it is the right one.")
-
-    @abstractmethod
-    def check_memory(self) -> None:
-        """Raises DataTooLarge if all of it at once would be more than the limits. Batches may be as many as they like."""
 
     def witness(self, key: bytes) -> str:
         """Of the file's size and of the bytes at 64 places that the key chooses, its end among them.

@@ -5,7 +5,7 @@ A rank reads the row groups that hold its rows; one on a border is read by both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,10 @@ class ParquetFile(FileSource, CountedSource):
     def __init__(self, path: Path, schema: TableSchema, limits: Limits) -> None:
         super().__init__(path, schema, limits)
         file = self._open()
-        check_columns(schema, self._read(lambda: list(file.schema_arrow.names)), self.where)
+        types = self._read(lambda: file.schema_arrow)
+        self.names: list[str] = list(types.names)
+        check_columns(schema, self.names, self.where)
+        self._texts = [column.name for column in schema.columns if _is_text(types.field(column.name).type)]
         rows = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]
@@ -69,18 +72,21 @@ class ParquetFile(FileSource, CountedSource):
 
     def _batches(self, groups: list[int], size: int) -> Iterator[Any]:
         """The row groups as tables, at most `size` rows at a time."""
-        file, columns = self._open(), wanted_columns(self.schema)
+        columns = list(dict.fromkeys(wanted_columns(self.schema)))
         if size >= self._starts[groups[-1] + 1] - self._starts[groups[0]]:
-            yield self._read(lambda: file.read_row_groups(groups, columns=columns))  # faster, on several threads
+            whole = self._open()
+            yield self._read(lambda: whole.read_row_groups(groups, columns=columns))  # faster, on several threads
             return
+        file = self._open(texts=self._texts)
         batches = self._read(
             lambda: file.iter_batches(batch_size=size, row_groups=groups, columns=columns, use_threads=False)
         )
         while (batch := self._read(lambda: next(batches, _END))) is not _END:
             yield pyarrow.Table.from_batches([batch])
 
-    def _open(self) -> Any:
-        file = self.limits.open_parquet(self.path, walked=True)
+    def _open(self, *, texts: Sequence[str] = ()) -> Any:
+        """The file; its columns of texts as codes of distinct ones, as it has them."""
+        file = self.limits.open_parquet(self.path, walked=True, texts=texts)
         if file is None:
             raise self._unreadable()
         return file
@@ -106,12 +112,22 @@ def arrow_frame(table: Any) -> pd.DataFrame:
 
     if (frame := attempt(whole)) is not None:
         return frame
+    table = pyarrow.Table.from_arrays([_plain(column) for column in table.columns], names=table.column_names)
     columns = (np.fromiter(_cells(column), dtype=object, count=len(column)) for column in table.columns)
     return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
 
 
+def _plain(column: Any) -> Any:
+    """A column whose texts are codes of distinct ones, as texts."""
+    return column.cast(column.type.value_type) if pyarrow.types.is_dictionary(column.type) else column
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
+
+
 def _cells(column: Any) -> Iterator[Any]:
-    text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+    text = _is_text(column.type)
     for scalar in (scalar for chunk in column.chunks for scalar in chunk):
         if not scalar.is_valid:
             yield None

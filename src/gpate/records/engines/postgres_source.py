@@ -1,0 +1,206 @@
+"""Tables in PostgreSQL: the declared columns, streamed from a read-only transaction.
+
+- The password comes from PGPASSWORD, a pgpass file or a service file, by PostgreSQL's own client library; gpate never sees it.
+- Each pass is one `COPY (SELECT ...) TO STDOUT` in a transaction that is read-only and sees one state of the table. Nothing is created on
+  the server, and no value, key or parameter is sent to it: its query log holds names of columns and the custodian's own query.
+- A statement may take `GPATE_SQL_SECONDS` (an hour by default).
+- Values cross the connection as text, which PostgreSQL writes so that it is read back exactly.
+
+A lost connection ends the run with `SourceUnavailable`; `gpate fit --resume` continues it, and what was released is not paid for again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import pyarrow  # type: ignore[import-untyped,unused-ignore]
+from pyarrow import csv
+
+from gpate.addresses import Address, quoted, selected
+from gpate.errors import DataNotFound, DriverMissing, InvalidValue, SourceUnavailable
+from gpate.records.engines.arrow_source import ArrowSource
+from gpate.safe_parsing import Limits
+from gpate.schema import TableSchema
+
+_SECONDS = "GPATE_SQL_SECONDS"
+_BLOCK = 1 << 24
+_MOST_TEXT = 1 << 16
+"""Characters of a text, of which a longer one has no more: it is no category, number or time in any case."""
+
+_FLOAT4, _ZONED, _TIMES = 700, 1184, (1082, 1114, 1184)
+"""The numbers PostgreSQL gives to float4, to times with a time zone, and to dates and all times."""
+
+_BY_BYTES = '::text COLLATE "C"'
+
+_ARROW = {16: pyarrow.bool_(), 20: pyarrow.int64(), 21: pyarrow.int64(), 23: pyarrow.int64(), 701: pyarrow.float64()}
+_ARROW[_FLOAT4] = pyarrow.float64()
+"""By the numbers PostgreSQL gives to bool, int8, int2, int4, float8 and float4; all other types are read as text."""
+
+
+class PostgresTable(ArrowSource):
+    """A table or a query in PostgreSQL.
+
+    Args:
+        address: of the database.
+        query: instead of a table.
+        schema: public.
+        limits: of all of it in memory.
+    """
+
+    _can_order = True
+
+    def __init__(self, address: Address, query: str | None, schema: TableSchema, limits: Limits) -> None:
+        self._address = address
+        self._select = f"SELECT * FROM {'.'.join(map(quoted, address.table))}" if query is None else selected(query)
+        self._database = address.rest.rpartition("@")[2]
+        name = f"table {'.'.join(address.table)!r}" if query is None else "query"
+        super().__init__(f"The {name} of postgresql://{self._database}", schema, limits)
+
+    @cached_property
+    def _oids(self) -> dict[str, int]:
+        psycopg = _driver()
+        with self._connected() as connection:
+            try:
+                described = connection.execute(f"SELECT * FROM ({self._select}) AS own LIMIT 0").description
+            except psycopg.Error:
+                raise DataNotFound(
+                    f"postgresql://{self._database} has no such table, or the user may not read it, or the query is not valid there. "
+                    "Fix: try it in psql, which tells why."
+                ) from None
+        return {column.name: column.type_code for column in described}
+
+    def _types(self) -> Any:
+        return pyarrow.schema([(name, _ARROW.get(oid, pyarrow.string())) for name, oid in self._oids.items()])
+
+    def _count(self) -> int:
+        with self._connected() as connection:
+            return int(connection.execute(f"SELECT count(*) FROM ({self._select}) AS own").fetchone()[0])
+
+    def _batches(self, size: int) -> Iterator[Any]:
+        psycopg = _driver()
+        columns = ", ".join(self._text_of(name) for name in self.columns)
+        order = ""
+        if self.by_unit and self.unit is not None:
+            unit = quoted(self.unit)
+            whole = pyarrow.types.is_integer(self._types().field(self.unit).type)
+            order = f" ORDER BY {unit if whole else unit + _BY_BYTES} NULLS FIRST"
+        types = self._types()
+        options = csv.ConvertOptions(
+            column_types={name: types.field(name).type for name in self.columns},
+            null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        copy = f"COPY (SELECT {columns} FROM ({self._select}) AS own{order}) TO STDOUT (FORMAT csv)"
+        try:
+            with self._connected() as connection, connection.cursor().copy(copy) as lines:
+                stream = _Stream(lines)
+                if stream.empty:  # which Arrow takes for no table at all
+                    return
+                yield from csv.open_csv(
+                    pyarrow.PythonFile(stream, "r"),
+                    read_options=csv.ReadOptions(column_names=self.columns, block_size=_BLOCK, use_threads=False),
+                    parse_options=csv.ParseOptions(newlines_in_values=True),
+                    convert_options=options,
+                )
+        except (psycopg.OperationalError, OSError):
+            raise self._lost() from None
+
+    def _text_of(self, name: str) -> str:
+        """A column as it is copied: a value as other sources have it, so that its hash is the same."""
+        column, kind = quoted(name), self._oids[name]
+        if kind == _FLOAT4:
+            return f"{column}::float8 AS {column}"
+        if kind in _TIMES:
+            day, end = (
+                f"{column} AT TIME ZONE 'UTC'" if kind == _ZONED else column,
+                "'+00:00'" if kind == _ZONED else "''",
+            )
+            text = f"""to_char({day}, 'YYYY-MM-DD"T"HH24:MI:SS')"""
+            part = f"CASE to_char({day}, 'US') WHEN '000000' THEN '' ELSE '.' || to_char({day}, 'US') END"
+            within = f"isfinite({column}) AND extract(year FROM {column}) BETWEEN 1 AND 9999"
+            return f"CASE WHEN {within} THEN {text} || {part} || {end} ELSE {column}::text END AS {column}"
+        if kind in _ARROW or name == self.unit:
+            return column
+        return f"left({column}::text, {_MOST_TEXT}) AS {column}"
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """A connection with one read-only transaction."""
+        psycopg = _driver()
+        options = dict(self._address.options)
+        try:
+            connection = psycopg.connect(f"postgresql://{self._address.rest}", **options)
+        except psycopg.Error as problem:
+            raise self._refused(str(problem)) from None
+        with connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(f"SET LOCAL statement_timeout = {_seconds() * 1000}")
+            for setting, value in (("timezone", "UTC"), ("datestyle", "ISO, YMD"), ("extra_float_digits", "1")):
+                connection.execute(f"SET LOCAL {setting} = '{value}'")
+            yield connection
+
+    def _refused(self, problem: str) -> SourceUnavailable | InvalidValue:
+        where = f"postgresql://{self._database}"
+        if "invalid connection option" in problem or "invalid URI" in problem:
+            return InvalidValue("address", str(self._address), "one that PostgreSQL's client understands")
+        if "password" in problem or "authentication" in problem:
+            return SourceUnavailable(
+                f"{where} does not accept the user or the password. Fix: set PGPASSWORD or write it to ~/.pgpass (mode 0600); the "
+                "address holds the user: postgresql://user@host/database."
+            )
+        if "does not exist" in problem:
+            return SourceUnavailable(f"{where} has no such database or user. Fix: correct the address.")
+        return SourceUnavailable(f"{where} cannot be reached. Fix: check host and port, and that the server runs.")
+
+    def _lost(self) -> SourceUnavailable:
+        return SourceUnavailable(
+            f"The connection to postgresql://{self._database} was lost, or a statement ran out of time ({_SECONDS}). Fix: `gpate fit "
+            "--resume RUN` if the run has begun, else the same command again; nothing is charged twice."
+        )
+
+
+class _Stream:
+    """What a COPY sends, as a file."""
+
+    closed = False
+
+    def __init__(self, lines: Any) -> None:
+        self._lines = iter(lines)
+        self._rest = bytes(next(self._lines, b""))
+        self.empty = not self._rest
+
+    def read(self, size: int = -1) -> bytes:
+        """At most so many bytes."""
+        parts, held = [self._rest], len(self._rest)
+        while held < size and (more := bytes(next(self._lines, b""))):
+            parts.append(more)
+            held += len(more)
+        whole = b"".join(parts)
+        self._rest = whole[size:]
+        return whole[:size]
+
+    def close(self) -> None:
+        """Nothing: the connection is closed with its transaction."""
+        self.closed = True
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise DriverMissing("PostgreSQL", "postgres") from None
+    return psycopg
+
+
+def _seconds() -> int:
+    text = os.environ.get(_SECONDS, "3600")
+    if not text.isdecimal() or not 0 < int(text) <= 2_000_000:
+        raise InvalidValue(_SECONDS, text, "a whole number of seconds, at most 2,000,000")
+    return int(text)
