@@ -15,7 +15,7 @@ from tests.command import gpate
 
 from gpate.cache_files import array_checksum
 from gpate.datasets import dataset, load
-from gpate.evaluation import image_evaluation
+from gpate.evaluation import EvaluationPlan, RealRecords, image_evaluation
 from gpate.evaluation.image_classifiers import train_classifier
 from gpate.evaluation.image_evaluation import evaluate_images
 from gpate.evaluation.image_quality import Effort
@@ -98,17 +98,9 @@ def test_nearest_neighbours_of_real_mnist_raise_no_alarm(monkeypatch: pytest.Mon
     monkeypatch.setattr(image_evaluation, "NAMES", ())
     schema = Schema.load(dataset("mnist").schema_path)
     assert isinstance(schema, ImageSchema)
-    scores, _ = evaluate_images(
-        lambda seed: (train.images[1500:2500], train.labels[1500:2500]),
-        train=(images, labels),
-        test=(test.images[:1000], test.labels[:1000]),
-        schema=schema,
-        generator_seeds=(0,),
-        classifier_seeds=(0,),
-        quick=True,
-        device="cpu",
-        cache=None,
-    )
+    real_records = RealRecords(train=(images, labels), test=(test.images[:1000], test.labels[:1000]), schema=schema)
+    plan = EvaluationPlan(generator_seeds=(0,), classifier_seeds=(0,), quick=True)
+    scores, _ = evaluate_images(lambda seed: (train.images[1500:2500], train.labels[1500:2500]), real_records, plan)
     (found,) = (s for s in scores if (s.source, s.metric, s.subject) == ("synthetic", "memorised", "pixels"))
     assert found.values == (0,)
 
