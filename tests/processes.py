@@ -230,6 +230,9 @@ def _fork(sockets: list[socket.socket], descriptors: list[int]) -> None:
 def _watch(stdin: int, stdout: int, stderr: int, request: int, report: int) -> None:
     """Forks once more, and reports the process's number and its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a test run in the background ignores it, and so would what it starts
     pid = os.fork()
     if pid == 0:
         os.close(report)

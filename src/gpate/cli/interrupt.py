@@ -5,7 +5,9 @@ A command that writes something sets its message with `on_interrupt`, again when
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -19,6 +21,8 @@ NOTHING = "Stopped: nothing was written. Run the same command again."
 
 def on_interrupt(ctx: typer.Context, message: str | Callable[[], str]) -> None:
     """Set the message for an interrupt from here on; a function is called when it happens."""
+    with suppress(OSError):  # whoever needs one says that there is none
+        tempfile.gettempdir()  # finds it by writing a file there, once: not while Ctrl-C may come
     ctx.meta[__name__] = message
 
 
