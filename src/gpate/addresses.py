@@ -73,7 +73,8 @@ def address_of(data: object) -> Address | None:
         return Address(scheme=scheme, rest="", table=_table(text[len(found[0]) :].lstrip("/")))
     parts = urlsplit(text)
     asked = dict(parse_qsl(parts.query))
-    if parts.password is not None or any("password" in name.lower() for name in asked):
+    user = unquote(parts.netloc).rpartition("@")[0]  # a colon in it, however it is written, begins a password
+    if ":" in user or any("password" in name.lower() for name in asked):
         fix = "Fix: set PGPASSWORD, or write it to the file ~/.pgpass; then leave it out of the address, and change it if others saw it."
         raise InvalidValue("address", "<withheld>", "without a password", fix)
     table = _table(asked.pop("table", ""))

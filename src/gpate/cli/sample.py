@@ -74,7 +74,12 @@ def sample(
         format_of(path, loaded.schema)
     if soft_labels and (labeller is None or address is not None or path.suffix.lower() != ".npz"):
         needed = "with a labeller in the release, and an .npz file as output"
-        raise InvalidValue("--soft-labels", output, needed, "Fix: see `gpate fit --help`: labelling.share.")
+        raise InvalidValue(
+            "--soft-labels",
+            output,
+            needed,
+            "Fix: -o FILE.npz, and a release that was fitted with `--set labelling.share=0.3`.",
+        )
     if address is not None:  # before any record is sampled
         check_table(address, loaded.schema, force=force)
     else:

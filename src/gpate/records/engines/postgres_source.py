@@ -28,6 +28,8 @@ from gpate.schema import TableSchema
 
 _SECONDS = "GPATE_SQL_SECONDS"
 _BLOCK = 1 << 24
+"""Bytes that are parsed at a time; more where a line may be longer, since a line must not be what ends a run."""
+
 _MOST_TEXT = 1 << 16
 """Characters of a text, of which a longer one has no more: it is no category, number or time in any case."""
 
@@ -97,6 +99,9 @@ class PostgresTable(ArrowSource):
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
+        longest = (
+            8 * _MOST_TEXT * len(self.columns)
+        )  # four bytes a character, and each may be a quote, which is doubled
         copy = f"COPY (SELECT {columns} FROM ({self._select}) AS own{order}) TO STDOUT (FORMAT csv)"
         try:
             with self._connected() as connection, connection.cursor().copy(copy) as lines:
@@ -105,7 +110,9 @@ class PostgresTable(ArrowSource):
                     return
                 yield from csv.open_csv(
                     pyarrow.PythonFile(stream, "r"),
-                    read_options=csv.ReadOptions(column_names=self.columns, block_size=_BLOCK, use_threads=False),
+                    read_options=csv.ReadOptions(
+                        column_names=self.columns, block_size=max(_BLOCK, longest), use_threads=False
+                    ),
                     parse_options=csv.ParseOptions(newlines_in_values=True),
                     convert_options=options,
                 )
