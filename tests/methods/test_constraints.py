@@ -84,7 +84,8 @@ def assert_satisfied(frame: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("system", [s for s in SYSTEMS.values() if "table" in s.kinds], ids=lambda s: s.recipe)
 def test_samples_of_every_method_satisfy_all_constraints(system: System, tmp_path: Path) -> None:
-    made = system.model(noise="exact").fit(table(), schema=TABLE, out=tmp_path / "run")
+    # With 80 records the noise sets where a column lies, and one fit in ten has no record that meets the condition below.
+    made = system.model(noise="exact").fit(table(1000), schema=TABLE, out=tmp_path / "run")
     report = verify(tmp_path / "run" / "release")
     assert report.passed, report
     frame = made.sample(300, seed=1)
