@@ -192,7 +192,11 @@ def clinic(tmp_path: Path) -> str:
 WRONG: dict[str, tuple[str, type[Exception], str]] = {
     "unknown scheme": ("mysql://somebody@host/db?table=visits", InvalidValue, "duckdb, postgresql, spark"),
     "password": ("postgresql://somebody:hushhush@host/db?table=visits", InvalidValue, "PGPASSWORD"),
-    "password with a written colon": ("postgresql://somebody%3Ahushhush@host/db?table=visits", InvalidValue, "PGPASSWORD"),
+    "password with a written colon": (
+        "postgresql://somebody%3Ahushhush@host/db?table=visits",
+        InvalidValue,
+        "PGPASSWORD",
+    ),
     "password among the options": ("postgresql://host/db?table=t&password=hushhush", InvalidValue, "PGPASSWORD"),
     "no server": ("postgresql://somebody@127.0.0.1:1/db?table=visits", SourceUnavailable, "cannot be reached"),
     "no file": ("duckdb:///nowhere.db?table=visits", DataNotFound, "four slashes"),
