@@ -117,10 +117,11 @@ def test_one_run_of_the_embedding_sees_canaries_and_not_more_than_it_may() -> No
     assert not found.caught
 
 
-def test_one_run_catches_an_embedding_with_a_tenth_of_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_catches_an_embedding_with_a_twentieth_of_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = FastNoise.gaussian
-    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: drawn(self, size, sigma / 10))
-    found = one_run(epsilon=1.0, canaries=300, confidence=0.999)
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma: drawn(self, size, sigma / 20))
+    alone = {"shares": [1.0], "labelling.share": 0.0, "first.frequencies": 500}
+    found = one_run(epsilon=1.0, canaries=300, confidence=0.999, settings=alone)
     assert found.caught
 
 

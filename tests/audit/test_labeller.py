@@ -12,6 +12,7 @@ import torch
 
 from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
+from gpate.audit.canaries import one_run
 from gpate.audit.cases import WorstCase, blank_images
 from gpate.audit.game import RecipeGame, Trial, play
 from gpate.audit.transcript_gate import GateTranscript, RecordingGate, evidence
@@ -83,6 +84,32 @@ def test_a_labeller_that_skips_its_noise_is_caught(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(FastNoise, "gaussian", bare)
     assert play(GradientGame(), models=40, confidence=0.999).caught
+
+
+LABELS = {"labelling.share": 0.98, "labelling.directions": 400, "labelling.filters": 64, "shares": [1.0]}
+"""Nearly all of the budget for the labeller, and features that tell canaries apart."""
+
+
+def test_canaries_see_a_sound_labeller_and_do_not_accuse_it() -> None:
+    found = one_run(epsilon=10.0, canaries=300, confidence=0.999, settings=LABELS)
+    assert found.bound <= 10.0  # false alarm: 1e-3
+    assert found.right > 36, "a guesser without evidence has so many of 60 right once in 19 runs"
+
+
+def test_canaries_catch_a_labeller_that_skips_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums keep their noise, which is large: only the gradients give the records away."""
+    released = NoisyProducts.release
+
+    def bare(self: NoisyProducts, total: Sensitive[Any], gate: RecordingGate) -> Any:
+        with monkeypatch.context() as patch:
+            drawn = FastNoise.gaussian
+            patch.setattr(
+                FastNoise, "gaussian", lambda self, size, sigma, **more: drawn(self, size, 1e-6 * sigma, **more)
+            )
+            return released(self, total, gate)
+
+    monkeypatch.setattr(NoisyProducts, "release", bare)
+    assert one_run(epsilon=1.0, canaries=300, confidence=0.999, settings=LABELS).caught
 
 
 def test_one_run_of_the_recipe_moves_by_no_more_than_is_charged() -> None:

@@ -1,8 +1,9 @@
 r"""One run, many canaries: a lower bound on the embedding's epsilon without training thousands of models.
 
 Steinke, Nasr and Jagielski 2023. Each of m canary images is put among the records or not, by the toss of a coin. The recipe
-runs once. From the sums that it released the auditor guesses, for the r canaries it is surest of, who was in. Under (epsilon,
-delta)-DP few more guesses are right than by randomised response: `gpate.accounting.guesses`. One run cannot show more
+runs once. From the sums of the first round and the gradients of the labeller, as released, the auditor guesses, for the r
+canaries it is surest of, who was in. Under (epsilon, delta)-DP few more guesses are right than by randomised response:
+`gpate.accounting.guesses`. One run cannot show more
 than about log(r / 3), and it is far from the truth where epsilon is small: a smoke alarm that takes a second, for mistakes of
 several times the noise. The game (`gpate.audit.game`) is the one that comes near.
 
@@ -20,17 +21,28 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.accounting.guesses import one_run_bound
 from gpate.audit.cases import Sides, blank_images
 from gpate.audit.game import RecipeGame
 from gpate.audit.transcript_gate import NoisedRelease
+from gpate.boundary import NoisyProducts
+from gpate.boundary.noise import Floats
 from gpate.errors import InvalidValue, require_count, require_probability
-from gpate.features.image_features import image_features
+from gpate.features.image_features import SMALL, image_features
+from gpate.methods.base import execute
 from gpate.methods.embedding import Embedding, EmbeddingMethod
+from gpate.methods.embedding.labelling import FEATURES, Descent, labeller_features
+from gpate.methods.embedding.method import plausible_counts
 from gpate.records import hold_records
 from gpate.schema import ImageSchema
 from gpate.streams import Streams
+
+
+_LEAST_NOISE = 1e-4
+"""Of what is claimed: less is rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,14 +122,14 @@ def one_run(
     if guesses > canaries:
         raise InvalidValue("guesses", guesses, f"at most the number of canaries, {canaries}")
     rng = np.random.default_rng()  # coins must not be guessable from the seed of anything else
-    images = rng.integers(0, 2, (canaries, 8, 8), dtype=np.uint8) * np.uint8(255)
+    schema = blank_images(SMALL)
+    images = rng.integers(0, 2, (canaries, schema.height, schema.width), dtype=np.uint8) * np.uint8(255)
     labels, kept = np.arange(canaries) % 2, rng.random(canaries) < 0.5
-    case = _Drawn(images=images, labels=labels, kept=kept)
+    case = _Drawn(images=images, labels=labels, kept=kept, schema=schema)
     game = RecipeGame(case=case, recipe=recipe, epsilon=epsilon, delta=delta, settings=settings or {}, noise=noise)
     if not takes_canaries(game):
         raise InvalidValue("recipe", recipe, "one of the method embedding", "The others are audited by `play`.")
-    release = next(release for release in game.transcript(True).releases if release.purpose == "sum")
-    scores = _scores(release, _vectors(game, images), labels)
+    scores = _scores(_seen(game, torch.from_numpy(images).float().div(255)[:, None], torch.from_numpy(labels)))
     order = np.argsort(scores)
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
     right = int((~kept[outs]).sum() + kept[ins].sum())
@@ -133,25 +145,70 @@ def one_run(
     )
 
 
-def _vectors(game: RecipeGame, images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """What each canary gives to the first round's sum: [canaries, dims]. The map is public."""
-    schema = game.case.schema
-    assert isinstance(schema, ImageSchema)
-    shape = (schema.channels, schema.height, schema.width)
-    phi = image_features(shape, settings=game.resolved.of(Embedding).first, streams=Streams(game.seed))
-    with torch.no_grad():
-        return phi(torch.from_numpy(images).float().div(255).view(-1, *shape)).double().numpy()
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What a release, y = V c + noise, says of the coins c of all canaries. A column of V is what a canary gives, in
+    deviations of the noise.
 
-
-def _scores(release: NoisedRelease, vectors: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How much each canary seems to be in: the least-squares estimate of its coin, drawn to one half by the noise.
-
-    A class's sum is sum_i c_i phi_i + noise, with coins c_i of mean 1/2 and variance 1/4; this is the best linear guess.
+    Attributes:
+        gram: V^T V.
+        match: V^T y.
     """
-    sigma = float(getattr(release.event, "sigma"))  # noqa: B009 - Event has no sigma of its own
-    scores = np.zeros(len(vectors))
-    for label in np.unique(labels):
-        own = vectors[labels == label]
-        rest = release.answer[label] - own.sum(0) / 2
-        scores[labels == label] = np.linalg.solve(own @ own.T / 4 + sigma**2 * np.eye(len(own)), own @ rest) / 4
-    return scores
+
+    gram: Floats
+    match: Floats
+
+
+def _seen(game: RecipeGame, images: Tensor, labels: Tensor) -> list[_Seen]:
+    """Runs the recipe and looks at the sum of its first round and at every gradient of its labeller. Both maps are public."""
+    gate = game.gate()
+    with game.run(True, gate) as run:
+        made = execute(run)
+        own, shape = made.settings.of(Embedding), tuple(images.shape[1:])
+        state = run.folder.read_tensors(FEATURES).tensors if run.folder.has(FEATURES) else None
+    by_purpose: dict[str, list[NoisedRelease]] = {}
+    for release in gate.transcript.releases:
+        by_purpose.setdefault(release.purpose, []).append(release)
+    classes = F.one_hot(labels, game.plan.spec.classes).double()
+    with torch.no_grad():
+        phi = image_features(shape, settings=own.first, streams=Streams(game.seed))
+        found = [_products(by_purpose["sum"][0], phi(images).double(), classes)]
+        if state is None:
+            return found
+        vectors = labeller_features(state, own.labelling, shape)(images).double()
+        counts = by_purpose["class counts"][0]
+        records = float(plausible_counts(counts.answer, _sigma(counts)).sum())
+        descent = Descent(vectors.shape[1], classes.shape[1], own.labelling, records=records)
+        for release in by_purpose[NoisyProducts.purpose]:
+            residuals = torch.softmax(vectors @ descent.weights, 1) - classes
+            residuals = residuals / residuals.norm(dim=1, keepdim=True).clamp(min=1.0)
+            found.append(_products(release, vectors, residuals))
+            descent.step(release.answer)
+    return found
+
+
+def _products(release: NoisedRelease, vectors: Tensor, outputs: Tensor) -> _Seen:
+    """Of a noisy sum of products, [outputs, vectors]: each canary gives the product of its two vectors.
+
+    The noise is taken as what is seen of it in the directions that no canary moves, whatever the ledger claims.
+    """
+    answer = torch.from_numpy(release.answer).double()
+    gram = ((vectors @ vectors.T) * (outputs @ outputs.T)).numpy()
+    match = ((outputs @ answer) * vectors).sum(1).numpy()
+    values, directions = np.linalg.eigh(gram)
+    moved = values > 1e-9 * values[-1]
+    rest = float(answer.square().sum()) - float(((match @ directions[:, moved]) ** 2 / values[moved]).sum())
+    free, claimed = answer.numel() - int(moved.sum()), _sigma(release) ** 2
+    variance = claimed if free <= 0 else max(rest / free, _LEAST_NOISE**2 * claimed)
+    return _Seen(gram=gram / variance, match=match / variance)
+
+
+def _sigma(release: NoisedRelease) -> float:
+    return float(getattr(release.event, "sigma"))  # noqa: B009 - Event has no sigma of its own
+
+
+def _scores(seen: list[_Seen]) -> Floats:
+    """How much each canary seems to be in: the best linear guess of its coin, of mean 1/2 and variance 1/4, less 1/2."""
+    gram, match = sum(part.gram for part in seen), sum(part.match for part in seen)
+    found: Floats = np.linalg.solve(gram / 4 + np.eye(len(gram)), match - gram.sum(1) / 2) / 4
+    return found

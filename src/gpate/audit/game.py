@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -134,10 +134,10 @@ class RecipeGame:
     @cached_property
     def resolved(self) -> Settings:
         """All settings: the recipe's, made small, then the user's."""
-        schema = self.case.schema
-        settings = recipes.quick(recipes.resolve(self.recipe, schema=schema, dataset=None, epsilon=self.epsilon))
+        whole = recipes.resolve(self.recipe, schema=self.case.schema, dataset=None, epsilon=self.epsilon)
+        settings = recipes.quick(whole)
         if self.statistic != "samples":
-            settings = settings.changed(method_named(settings.method).smallest(settings))
+            settings = settings.changed(method_named(settings.method).smallest(whole))
         settings = settings.changed({**self.settings, "device": "cpu"})
         recipes.check(settings)
         return settings
@@ -182,19 +182,20 @@ class RecipeGame:
         """A gate with a transcript, for one run."""
         return RecordingGate(self.budget, replay=replay, noise=noise_named(self.noise))
 
-    def _run(self, with_: bool, gate: Gate) -> AbstractContextManager[Run]:
+    def run(self, with_: bool, gate: Gate) -> AbstractContextManager[Run]:
+        """A run of its own, in a folder that is removed afterwards."""
         # opened anew for each run: how records are encoded is part of what is audited
         return temporary_run(
             self._sides[with_], None, self.case.schema, self.resolved, self.plan, gate=gate, seed=self.seed
         )
 
     def _fit(self, with_: bool, gate: Gate) -> None:
-        with self._run(with_, gate) as run:
+        with self.run(with_, gate) as run:
             execute(run)
 
     def _sampled(self, with_: bool, gate: Gate) -> Floats:
         """Means and spreads of what a released generator makes, and its class proportions."""
-        with self._run(with_, gate) as run:
+        with self.run(with_, gate) as run:
             made = fit_and_sample(run, self.samples)
         schema = self.case.schema
         if isinstance(schema, ImageSchema):
@@ -336,10 +337,12 @@ def _runner(game: Game, workers: int) -> Iterator[Callable[[list[bool]], Iterabl
         yield lambda sides: map(game.trial, sides)
         return
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
-    with (
-        tempfile.TemporaryDirectory(prefix="gpate-audit-") as place,  # a process that is ended clears nothing up
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game,)) as pool,
-    ):
+    with ExitStack() as stack:
+        with _without_interrupts():  # between making the folder and knowing of it nobody would remove it
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpate-audit-"))
+        pool = stack.enter_context(
+            ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(game,))
+        )  # in a folder of their own: a process that is ended clears nothing up
 
         def run(sides: list[bool]) -> Iterator[Trial]:
             size = max(1, min(20, math.ceil(len(sides) / workers / 8)))

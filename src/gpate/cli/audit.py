@@ -68,7 +68,7 @@ def audit(
         game = VotingGame(epsilon=epsilon, delta=delta, noise=noise)
     else:
         game = RecipeGame(
-            case=_case(kind, data, schema, record, max_records),
+            case=_case(recipe, kind, data, schema, record, max_records),
             recipe=recipe,
             epsilon=epsilon,
             delta=delta,
@@ -107,7 +107,7 @@ def audit(
     raise typer.Exit(DOES_NOT_HOLD if caught else HOLDS)
 
 
-def _case(kind: str, data: Path | None, schema: Path | None, record: int, max_records: int | None) -> Case:
+def _case(recipe: str, kind: str, data: Path | None, schema: Path | None, record: int, max_records: int | None) -> Case:
     from dataclasses import replace
 
     from gpate.audit import FileCase, WorstCase, blank_images, blank_table
@@ -123,7 +123,8 @@ def _case(kind: str, data: Path | None, schema: Path | None, record: int, max_re
     if kind not in ("image", "table"):
         raise InvalidValue("kind", kind, "image or table")
     unit = None if max_records is None else PrivacyUnit(column="person", max_records=max_records)
-    return WorstCase(schema=replace(blank_images() if kind == "image" else blank_table(), unit=unit))
+    size = 16 if recipe == "default" else 8  # the least for which the default has all of its parts
+    return WorstCase(schema=replace(blank_images(size) if kind == "image" else blank_table(), unit=unit))
 
 
 def _facts(audit: Audit, models: int) -> dict[str, Any]:

@@ -262,7 +262,8 @@ def _progress_text(p: Step) -> tuple[str, str, str]:
     spent = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
     if s["answered"] < 1:
         spent.insert(1, f"answered {s['answered']:.0%}")
-    where = f"iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")
+    stage = f"{p.stage}, " if p.stage else ""
+    where = f"{stage}iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")
     return where, ", ".join(spent), "" if left is None else f"about {left:.0f} s left"
 
 
@@ -278,4 +279,5 @@ def _shown(p: Step) -> dict[str, Any]:
         "iterations_per_second": p.iteration / max(p.seconds, 1e-9),
         "seconds_left": p.seconds * (1 - p.fraction) / p.fraction if p.fraction > 0.02 else None,
         "replayed": p.replayed,
+        "stage": p.stage,
     }

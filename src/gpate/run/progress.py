@@ -15,7 +15,7 @@ class Interrupted(GpateError):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands: released numbers only, safe to show."""
+    """Where a run stands: released numbers only, safe to show. `stage` names a part after the first, such as the labeller."""
 
     iteration: int
     spend: float
@@ -24,6 +24,7 @@ class Progress:
     seconds: float
     fraction: float
     replayed: bool
+    stage: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,9 @@ class Monitor:
     on_warning: Callable[[str], None] = lambda _: None
     stop: Callable[[], bool] = lambda: False
 
-    def steps(self, total: int, *, spend: float, epsilon: float, began: float | None = None) -> Callable[[int], None]:
+    def steps(
+        self, total: int, *, spend: float, epsilon: float, began: float | None = None, every: int = 50, stage: str = ""
+    ) -> Callable[[int], None]:
         """A function to call after each of `total` training steps: reports progress, and raises `Interrupted` when asked to stop.
 
         Args:
@@ -49,11 +52,13 @@ class Monitor:
             spend: epsilon spent so far.
             epsilon: the budget.
             began: when the first step was taken, by `time.monotonic`; now by default.
+            every: steps between two reports.
+            stage: of the run.
         """
         began = time.monotonic() if began is None else began
 
         def after(step: int) -> None:
-            if step % _EVERY == 0 or step == total:
+            if step % every == 0 or step == total:
                 self.on_progress(
                     Progress(
                         iteration=step,
@@ -63,15 +68,15 @@ class Monitor:
                         seconds=time.monotonic() - began,
                         fraction=step / total,
                         replayed=False,
+                        stage=stage,
                     )
                 )
             if self.stop():
-                raise Interrupted("Stopped while the generator was trained; every release that was paid for is kept.")
+                raise Interrupted(
+                    f"Stopped while the {stage or 'generator'} was trained; every release that was paid for is kept."
+                )
 
         return after
 
-
-_EVERY = 50
-"""Training steps between two reports."""
 
 SILENT = Monitor()

@@ -18,7 +18,7 @@ does not are left out (`LabellerSpec.agree`); otherwise all are used, with its l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -53,6 +53,9 @@ _MOST_ASKED = 1000
 """Steps that settings may ask for."""
 
 _MOMENTUM = 0.9
+
+FEATURES = "labeller.safetensors"
+"""The state of the features, in the run folder."""
 
 _KEPT = 4 << 30
 """Bytes of records' vectors, by their released number, up to which they are computed once; beyond, they are computed in every step."""
@@ -132,8 +135,66 @@ def step_name(number: int) -> str:
     return f"labeller {number + 1}"
 
 
+class Descent:
+    """Gradient descent with momentum on released gradients; the result is the mean of the second half of the steps.
+
+    Args:
+        inputs: of the model.
+        classes: its outputs.
+        settings: with steps and rate.
+        records: how many, as released.
+        device: of the weights.
+    """
+
+    def __init__(
+        self, inputs: int, classes: int, settings: Labelling, *, records: float, device: torch.device = CPU
+    ) -> None:
+        assert settings.steps is not None
+        assert settings.rate is not None
+        self._first, self._rate, self._records = settings.steps // 2, settings.rate, records
+        self.weights = torch.zeros(inputs, classes, dtype=torch.float64, device=device)
+        self._velocity, self._total = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+        self._taken = 0
+
+    def step(self, gradient: np.ndarray) -> None:
+        """Moves the weights; `gradient` is summed over the records, [classes, inputs]."""
+        mean = torch.from_numpy(gradient).T.to(self.weights.device) / self._records
+        self._velocity = _MOMENTUM * self._velocity + mean
+        self.weights = fixed_weights(self.weights - self._rate * self._velocity)
+        self._taken += 1
+        if self._taken > self._first:
+            self._total += self.weights
+
+    @property
+    def mean(self) -> Tensor:
+        """Of the weights after each step of the second half."""
+        return self._total / max(self._taken - self._first, 1)
+
+
+def labeller_features(
+    state: Mapping[str, Tensor], settings: Labelling, shape: tuple[int, int, int], device: torch.device = CPU
+) -> Standardised:
+    """The features that the model sees: public.
+
+    Args:
+        state: of `Standardised`; a run keeps it as `FEATURES`.
+        settings: which features.
+        shape: of images.
+        device: where they are computed.
+    """
+    own = settings.spec_for(shape)
+    bank = patch_bank(shape[0], filters=own.filters).to(device)
+    return Standardised(partial(own.features, shape, bank), {name: tensor.to(device) for name, tensor in state.items()})
+
+
 def train_labeller(
-    run: Run, student: Student, counts: np.ndarray, settings: Labelling, budget: BudgetSplit
+    run: Run,
+    student: Student,
+    counts: np.ndarray,
+    settings: Labelling,
+    budget: BudgetSplit,
+    *,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[Labeller, LabellerSpec]:
     """Trains the labeller of a finished student.
 
@@ -143,6 +204,7 @@ def train_labeller(
         counts: of the classes, as released.
         settings: with steps and rate.
         budget: has a fraction for each step.
+        on_step: called with the number of steps taken.
     """
     spec = student.spec
     device, most = run.device, run.schema.records_per_unit
@@ -150,19 +212,12 @@ def train_labeller(
     bank = patch_bank(spec.channels, filters=own.filters).to(device)
     images, labels = _made(run, student, settings.samples)
     kept = _state(run, images, partial(own.features, spec.shape, bank), settings)
-
-    def on(place: torch.device) -> Standardised:
-        features = partial(own.features, spec.shape, bank.to(place))
-        return Standardised(features, {name: tensor.to(place) for name, tensor in kept.items()})
-
-    phi = on(device)
+    phi = labeller_features(kept, settings, spec.shape, device)
+    on_cpu = partial(labeller_features, kept, settings, spec.shape)
     records: list[Sensitive[RecordVectors]] = []
     keep = 4 * phi.dims * float(counts.sum()) <= _KEPT
+    descent = Descent(phi.dims, spec.classes, settings, records=float(counts.sum()), device=device)
     assert settings.steps is not None
-    assert settings.rate is not None
-    weights = torch.zeros(phi.dims, spec.classes, dtype=torch.float64, device=device)
-    velocity, mean = torch.zeros_like(weights), torch.zeros_like(weights)
-    taken = 0
     for step in range(settings.steps):
         name, bound = step_name(step), unit_bound(most)
         try:
@@ -172,22 +227,17 @@ def train_labeller(
             break
         mechanism = NoisyProducts(sigma=sigma, dimension=phi.dims, groups=spec.classes, l2_bound=bound)
 
-        def part(mechanism: NoisyProducts = mechanism, weights: Tensor = weights) -> Sensitive[Tensor]:
+        def part(mechanism: NoisyProducts = mechanism, weights: Tensor = descent.weights) -> Sensitive[Tensor]:
             if not keep:
-                return mechanism.gradient(read_vectors(run, phi, on_cpu=lambda: on(CPU)), weights)
+                return mechanism.gradient(read_vectors(run, phi, on_cpu=on_cpu), weights)
             if not records:
-                records.extend(read_vectors(run, phi, on_cpu=lambda: on(CPU)))
+                records.extend(read_vectors(run, phi, on_cpu=on_cpu))
             return mechanism.gradient(records, weights)
 
         answer = run.transcript.ask(name, part, partial(mechanism.release, gate=run.gate), sigma=sigma)
-        gradient = torch.from_numpy(answer.value).T.to(device) / float(counts.sum())
-        velocity = _MOMENTUM * velocity + gradient
-        weights = fixed_weights(weights - settings.rate * velocity)
-        if step >= settings.steps // 2:
-            mean += weights
-            taken += 1
-        run.ranks.beat()
-    weight, bias = phi.linear((mean / max(taken, 1)).to(torch.float32))
+        descent.step(answer.value)
+        run.ranks.share(partial(on_step, step + 1))
+    weight, bias = phi.linear(descent.mean.to(torch.float32))
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
     labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
     agreement = _agreement(labeller, images, labels)
@@ -208,15 +258,12 @@ def _state(run: Run, images: Tensor, features: Callable[[Tensor], Tensor], setti
     """The projection, computed once and kept: a resumed run must have the same to the last bit."""
 
     def computed() -> dict[str, Tensor]:
-        kept = "labeller.safetensors"
-        if not run.folder.has(kept):
+        if not run.folder.has(FEATURES):
             with torch.no_grad():
                 found = torch.cat([features(part) for part in images.split(500)])
-            run.folder.write_tensors(
-                kept,
-                standardise(found, directions=settings.directions, stream=run.streams.torch("labeller directions")),
-            )
-        return run.folder.read_tensors(kept).tensors
+            stream = run.streams.torch("labeller directions")
+            run.folder.write_tensors(FEATURES, standardise(found, directions=settings.directions, stream=stream))
+        return run.folder.read_tensors(FEATURES).tensors
 
     return run.ranks.share_tensors(computed)
 

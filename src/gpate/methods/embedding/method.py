@@ -99,9 +99,13 @@ class EmbeddingMethod(Method):
         return settings.of(Embedding).quick()
 
     def smallest(self, settings: Settings) -> dict[str, Any]:
-        """One training step a round."""
+        """One training step a round of a small network, and a labeller with few features and steps: all releases are there."""
         training = {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4}
-        return {**training, "labelling.samples": 64}
+        training |= {"network": "dense", "later.samples": 64, "later.epochs": 1, "later.hidden": 32, "later.width": 4}
+        training |= {"first.frequencies": 200, "later.frequencies": 200}
+        labelling = {"share": settings.of(Embedding).labelling.share, "samples": 64, "directions": 50, "filters": 4}
+        labelling |= {"grid": 2, "orientations": 2, "steps": 4}
+        return training | {f"labelling.{name}": value for name, value in labelling.items()}
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """All of the budget is Gaussian."""
@@ -119,7 +123,11 @@ class EmbeddingMethod(Method):
         if not releases.labelled:
             return Fitted(student.network, student.spec, student.shares, run.settings)
         labelling = releases.labelling()
-        labeller, spec = train_labeller(run, student, releases.counts().value, labelling, releases.budget)
+        spend, epsilon = run.gate.spend, run.gate.budget.epsilon
+        report = run.monitor.steps(labelling.steps or 0, spend=spend, epsilon=epsilon, every=1, stage="labeller")
+        labeller, spec = train_labeller(
+            run, student, releases.counts().value, labelling, releases.budget, on_step=report
+        )
         student.network.labeller = labeller
         filled = {"labelling.steps": labelling.steps, "labelling.rate": labelling.rate}
         return Fitted(
