@@ -105,6 +105,7 @@ def test_what_a_line_holds_is_enough_to_repeat_it(tmp_path: Path) -> None:
     assert (tmp_path / "r-samples" / f"{crash.UNIT.slug}.png").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_recipe_is_run_again(tmp_path: Path) -> None:
     with crash.evaluated_by(crash.fake_evaluation):
         crash.go(tmp_path)
@@ -115,6 +116,7 @@ def test_a_changed_recipe_is_run_again(tmp_path: Path) -> None:
     assert len(results_file.read(tmp_path / "r.jsonl")) == 1
 
 
+@pytest.mark.slow
 def test_what_another_version_began_is_begun_anew(tmp_path: Path) -> None:
     seen = []
     with crash.evaluated_by(crash.fake_evaluation):
@@ -216,6 +218,7 @@ def test_agreement_is_told_apart_from_the_budget(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_peer_is_evaluated_as_ours_and_is_named_when_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

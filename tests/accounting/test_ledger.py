@@ -375,6 +375,7 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_kill_9_two_hundred_times_never_leaves_a_release_without_its_line(tmp_path: Path) -> None:
     done = run(kill_two_hundred_times, str(tmp_path))
     assert done.returncode == 0, done.stderr

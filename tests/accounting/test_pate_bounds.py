@@ -256,6 +256,7 @@ def brute(teachers: int, bins: int, sigma: float, order: float, beta: float) -> 
     return ref.smooth_sensitivity([figure], ref.distances(votes), beta)
 
 
+@pytest.mark.slow
 def test_smooth_sensitivity_is_at_least_the_true_one_and_is_smooth() -> None:
     """Between neighbours it changes by at most a factor exp(beta): on that the noise's own privacy rests."""
     for setting in SETTINGS:

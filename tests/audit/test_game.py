@@ -102,6 +102,7 @@ def test_a_sound_embedding_is_not_accused_and_the_game_is_not_idle() -> None:
     assert audit.with_.mean() > audit.without.mean()
 
 
+@pytest.mark.slow
 def test_sound_votes_are_not_accused_and_the_bound_comes_near_the_claim() -> None:
     audit = played(VotingGame(epsilon=10.0), 400)  # its bound is below 5 once in 2,500 games
     assert not audit.caught
@@ -172,6 +173,7 @@ def test_a_record_in_two_teachers_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     assert played(VotingGame(epsilon=10.0), 150).caught
 
 
+@pytest.mark.slow
 def test_votes_charged_with_sensitivity_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GNMax, "l2_sensitivity", property(lambda self: 1.0))
     assert played(VotingGame(epsilon=10.0), 650).caught  # escapes with probability 3e-4
@@ -201,6 +203,7 @@ def persons_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("persons_ignored")
+@pytest.mark.slow
 def test_a_build_that_ignores_the_privacy_unit_is_caught() -> None:
     game = RecipeGame(case=PERSONS, epsilon=4.0)
     assert true_mu(game) > 0.99 * MOST * mu_for(4.0, delta=game.delta)  # 7.4, claimed 0.92

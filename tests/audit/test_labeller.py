@@ -70,6 +70,7 @@ def test_the_game_is_as_hard_as_the_claim_allows() -> None:
     assert 0.99 * claimed < moved(gate.transcript, other.transcript) <= claimed
 
 
+@pytest.mark.slow
 def test_a_sound_labeller_is_not_accused_and_the_bound_comes_near_the_claim() -> None:
     audit = play(GradientGame(epsilon=10.0), models=250, confidence=0.999)
     assert not audit.caught  # false alarm: 1e-3

@@ -84,6 +84,7 @@ def test_forked_processes_never_share_a_stream(noise: object) -> None:
     assert len(set(values)) == len(values) == 32
 
 
+@pytest.mark.slow
 def test_fresh_processes_never_share_a_stream() -> None:
     code = (
         "from gpate.boundary import noise_named\n"

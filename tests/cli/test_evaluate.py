@@ -192,6 +192,7 @@ def test_copies_that_claim_a_small_epsilon_are_refuted_in_red(
     assert "The guarantee is refuted" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_shadow_models_are_fitted_as_the_release_was(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,7 +186,8 @@ def test_sites_vote_by_teachers_of_their_own_and_go_on_after_a_stop(
     assert paid(tmp_path / "run") == paid(wholes("votes"))
 
 
-@pytest.mark.parametrize("launcher", ["variables", pytest.param("torchrun", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("launcher", ["variables", "torchrun"])
 def test_a_killed_rank_ends_the_others_and_a_resumed_run_pays_nothing_twice(
     launcher: str, wholes: Callable[[str], Path], tmp_path: Path
 ) -> None:

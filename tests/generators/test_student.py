@@ -146,6 +146,7 @@ def test_a_fake_depends_on_its_own_latent_and_label_only() -> None:
     assert torch.allclose(fakes(z, y, batch=4), whole, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_lasting_statistics_are_off_by_less() -> None:
     """Eight batches against one: errors of 1 to the root of 8 = 0.35 in the mean square over 6 draws and 512 numbers."""
     spec = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, network="dense")

@@ -58,7 +58,7 @@ def test_there_are_five_hundred_odd_records() -> None:
     assert len(ODD) >= 500
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))])
 def test_each_odd_record_is_read_and_changes_no_other(part: int, tmp_path: Path) -> None:
     """With and without it: the other records are encoded to the same bits, and each count moves by at most one."""
     for number, odd in enumerate(ODD[part::4]):

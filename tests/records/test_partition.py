@@ -405,6 +405,7 @@ def test_bug_short_classes_wrapped_round_into_other_teachers():
 # -- speed -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_large_sets_are_hashed_in_seconds():
     """0.6 s and 0.15 s on one core of 2020; the limit leaves room for a busy machine."""
     rng = np.random.default_rng(0)

@@ -40,7 +40,6 @@ from gpate.records import hold_records
 from gpate.schema import ImageSchema
 from gpate.streams import Streams
 
-
 _LEAST_NOISE = 1e-4
 """Of what is claimed: less is rounding."""
 
