@@ -113,7 +113,8 @@ def check_fit_sample_save_load_verify(system: System, kind: str, folder: Path) -
         if system.planned:
             assert made.privacy.spend > 0.97 * EPSILON
     assert all(0 <= step.fraction <= 1 for step in steps)
-    assert set(vars(steps[0])) == {"iteration", "spend", "epsilon", "answered", "seconds", "fraction", "replayed"}
+    shown = {"iteration", "spend", "epsilon", "answered", "seconds", "fraction", "replayed", "stage"}
+    assert set(vars(steps[0])) == shown
     contents = read_ledger(folder / "run" / "release" / "ledger.jsonl")
     assert contents.sealed
     assert (folder / "run" / "private").stat().st_mode & 0o777 == 0o700

@@ -33,6 +33,10 @@ PURPOSES = {
     "class counts": "How many records each class has",
     "tally": "How many values did not fit their declaration, and how many records were left out or violate a constraint",
     "sum": "Sums of features over the records of each class",
+    "labeller": "Steps of training the labeller, which says what class an image shows",
+    "bins round 1": "Where the values of numbers and times lie",
+    "bins round 2": "The same, more finely",
+    "bins round 3": "The same, and single values that occur often",
     "one-way tables": "Tables of each column by class",
     "two-way tables": "Tables of pairs of columns by class",
     "two-way tables, rare mean": "Where the rare class lies",
@@ -167,7 +171,8 @@ def _noise(spent: Tally) -> str:
     scales = sorted({float(getattr(event, name)) for event in spent for name in event.scales})
     if not scales:
         return "none"
-    return number(scales[0]) if len(scales) == 1 else f"{number(scales[0])} to {number(scales[-1])}"
+    least, most = number(scales[0]), number(scales[-1])
+    return least if least == most else f"{least} to {most}"
 
 
 def _spaced(kind: str) -> str:
