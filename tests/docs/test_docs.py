@@ -1,4 +1,4 @@
-"""Every code block of every page in docs/ is run, page by page, or says in the page why not."""
+"""Every code block of every page in docs/ is run, page by page, or says in the page why not. Tutorials: `test_newcomer.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ def name(page: Path) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else []) for page in RUN],
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else [])
+        for page in RUN
+        if page.parent.name != "tutorial"
+    ],
     ids=name,
 )
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
