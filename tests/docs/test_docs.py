@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, INTERRUPTED, USAGE
-from tests.docs.blocks import blocks, commands, run_blocks
+from tests.docs.blocks import blocks, commands, missing_lines, printed, run_blocks
 from tests.processes import ROOT
 
 DOCS = ROOT / "docs"
@@ -37,7 +37,9 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("GPATE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "page"
     folder.mkdir()
-    run_blocks([(language, body) for language, body, why in blocks(page.read_text()) if why is None], folder)
+    text = page.read_text()
+    output = run_blocks([(language, body) for language, body, why in blocks(text) if why is None], folder)
+    assert not [line for shown in printed(text) for line in missing_lines(shown, output)]
 
 
 def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
