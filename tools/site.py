@@ -11,7 +11,6 @@ import posixpath
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -36,6 +35,10 @@ _LAST = "---\nsearch: {boost: 0.3}\n---\n"
 _LINK = re.compile(r"(?P<sign>!?)\[(?P<text>[^]]+)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
+_placed: dict[str, str] = {}
+"""Files of the repository that are part of the site, with their place in it."""
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Adds the generated pages, those from elsewhere, and their pictures."""
     for path, text in reference.pages().items():
@@ -43,11 +46,12 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for source, path in ELSEWHERE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, path, content=_LAST + text))
+        _placed[source] = path
         for match in _LINK.finditer(text):
             if match["sign"]:
-                picture = (ROOT / source).parent / match["path"]
-                place = posixpath.normpath(posixpath.join(posixpath.dirname(path), match["path"]))
-                files.append(File.generated(config, place, abs_src_path=str(picture)))
+                picture, place = _beside(source, match["path"]), _beside(path, match["path"])
+                files.append(File.generated(config, place, abs_src_path=str(ROOT / picture)))
+                _placed[picture] = place
     return files
 
 
@@ -55,18 +59,22 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Links of the repository as links of the site."""
     _ = config
     here = page.file.src_uri
-    source = next((name for name, path in ELSEWHERE.items() if path == here), f"docs/{here}")
+    source = next((name for name, path in _placed.items() if path == here), f"docs/{here}")
 
     def linked(match: re.Match[str]) -> str:
-        if match["sign"]:
-            return match[0]
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match["path"]))
-        place: Any = ELSEWHERE.get(target) or target.removeprefix("docs/")
+        target = _beside(source, match["path"])
+        place = _placed.get(target) or target.removeprefix("docs/")
         if files.get_file_from_path(place) is not None:
-            return f"[{match['text']}]({os.path.relpath(place, posixpath.dirname(here) or '.')}{match['anchor'] or ''})"
-        if (ROOT / target).exists():  # a file of the repository
+            path = os.path.relpath(place, posixpath.dirname(here) or ".")
+            return f"{match['sign']}[{match['text']}]({path}{match['anchor'] or ''})"
+        if (ROOT / target).exists() and not match["sign"]:  # a file of the repository
             return match["text"] if "`" in match["text"] else f"{match['text']} (`{target}`)"
         return match[0]  # leads nowhere: MkDocs says so
 
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("```") else _LINK.sub(linked, part) for part in blocks)
+
+
+def _beside(page: str, path: str) -> str:
+    """What a relative path means on a page."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
