@@ -34,6 +34,7 @@ EXTENSION = (
     "gpate.records",
     "gpate.features",
     "gpate.generators",
+    "gpate.datasets",
 )
 """Modules for those who write a method or check the code."""
 

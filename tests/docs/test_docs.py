@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tools.reference import pages
 
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, INTERRUPTED, USAGE
 from tests.docs.blocks import blocks, commands, missing_lines, printed, run_blocks
@@ -16,6 +17,7 @@ from tests.processes import ROOT
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 RUN = [page for page in PAGES if any(why is None and kind != "text" for kind, _, why in blocks(page.read_text()))]
+GENERATED = pages()
 SLOW = ("how-to/audit.md", "how-to/images.md")
 """Pages whose examples take long."""
 
@@ -70,5 +72,6 @@ def test_commands_stand_in_blocks_and_links_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"^(    |\t)(gpate|python|torchrun) ", outside, flags=re.MULTILINE), "indented: not run"
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert "://" in link or (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        generated = (page.parent / link).resolve().relative_to(ROOT).as_posix().removeprefix("docs/") in GENERATED
+        assert "://" in link or generated or (page.parent / link).exists(), link
