@@ -13,6 +13,7 @@ import textwrap
 import types
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
@@ -75,8 +76,14 @@ def public_names(module: str) -> list[str]:
 def api_page(module: str) -> str:
     """The page of a module: what it is, and an entry for each public name."""
     about = inspect.getdoc(import_module(module)) or ""
-    entries = (f"::: {module}.{name}\n" for name in public_names(module))
+    entries = (f"::: {entry(module, name)}\n" for name in public_names(module))
     return "\n".join([f"# {code(module)}\n\n{about}\n", *entries])
+
+
+def entry(module: str, name: str) -> str:
+    """Where mkdocstrings finds a public name: in its package, or where it is defined if a module of the package has the same name."""
+    shadowed = find_spec(f"{module}.{name}") is not None if hasattr(import_module(module), "__path__") else False
+    return f"{getattr(import_module(module), name).__module__}.{name}" if shadowed else f"{module}.{name}"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import yaml
-from tools.reference import EXTENSION, PUBLIC, commands, pages, parameters, public_names
+from tools.reference import EXTENSION, PUBLIC, commands, entry, pages, parameters, public_names
 
 from gpate.methods import methods
 from gpate.schema.columns import COLUMN_TYPES
@@ -33,10 +34,21 @@ def in_nav(entries: list[Any]) -> Iterator[str]:
 def test_every_public_name_has_one_entry() -> None:
     for module in (*PUBLIC, *EXTENSION):
         listed = re.findall(r"^::: ([\w.]+)$", PAGES[f"reference/api/{module}.md"], flags=re.MULTILINE)
-        assert listed == [f"{module}.{name}" for name in public_names(module)]
+        assert listed == [entry(module, name) for name in public_names(module)]
+        assert [place.rpartition(".")[2] for place in listed] == public_names(module)
+        assert not any(inspect.ismodule(_found(place)) for place in listed), "the object, not a module of its name"
     assert {name for module, name in NAMES if module == "gpate"} == set(import_module("gpate").__all__) - {
         "__version__"
     }
+
+
+def _found(place: str) -> Any:
+    """What a static reader finds: a module before a name in a package."""
+    module, _, name = place.rpartition(".")
+    package = import_module(module)
+    if hasattr(package, "__path__") and find_spec(place) is not None:
+        return import_module(place)
+    return getattr(package, name)
 
 
 def test_every_package_with_public_names_is_in_the_reference() -> None:
