@@ -3,11 +3,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.installed-docs
 
 # Three workers and every program that tests start load the same modules: compiled once, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-quick test-slow test-engines lint types contracts format bench research fuzz clean
+.PHONY: help setup demo test test-quick test-slow test-engines lint types contracts format docs bench research fuzz clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -31,7 +32,7 @@ test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones:
 test-quick: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not engines"
 
-test-slow: $(STAMP) ## the tests that take minutes each
+test-slow: $(DOCS) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
 
 test-engines: $(STAMP) ## PostgreSQL and Spark, each with a server of its own: a few minutes; says what it needs and is missing
@@ -55,6 +56,14 @@ contracts: $(STAMP)
 format: $(STAMP) ## rewrite the files as ruff likes them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+docs: $(DOCS) ## the documentation site, in build/site; a warning or a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks.gate

@@ -29,7 +29,7 @@ def plant(root: Path, name: str, text: str) -> None:
         ("src/gpate/a.py", '"""Scores.\n\nThey are NOT\nprivate.\n"""\n', 3, "confidential"),
         ("src/gpate/b/a.py", 'def f(n):\n    return f"{n} records are judged"\n', 2, "evaluate"),
         ("README.md", "# gpate\n\nThe page may leave.\n", 3, "safe to publish"),
-        ("docs/a.md", "A promise to whoever reads.\n", 1, "guarantee"),
+        ("docs/how-to/a.md", "A promise to whoever reads.\n", 1, "guarantee"),
     ],
 )
 def test_a_planted_word_is_found(tmp_path: Path, name: str, text: str, line: int, replacement: str) -> None:

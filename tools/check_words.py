@@ -55,7 +55,7 @@ def findings_in_python(source: str) -> Iterator[tuple[int, str, str]]:
 def main(root: Path) -> int:
     """Print all findings below `root`; 1 if there is any."""
     count = 0
-    for path in sorted([*root.glob("src/**/*.py"), *root.glob("README.md"), *root.glob("docs/*.md")]):
+    for path in sorted([*root.glob("src/**/*.py"), *root.glob("README.md"), *root.glob("docs/**/*.md")]):
         text = path.read_text(encoding="utf-8")
         for line, words, replacement in findings_in_python(text) if path.suffix == ".py" else findings(text):
             sys.stdout.write(f'{path.relative_to(root)}:{line}: "{words}": write "{replacement}"\n')

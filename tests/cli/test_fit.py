@@ -212,7 +212,7 @@ def test_a_log_has_lines_of_progress_and_a_short_run_has_none(
 
 
 def test_fewer_records_than_teachers_are_allowed(sources: Path, tmp_path: Path) -> None:
-    """A teacher without records votes too; see docs/deviations-from-paper.md."""
+    """A teacher without records votes too; see docs/explanation/deviations-from-paper.md."""
     arguments = [sources / "pictures", "--schema", sources / "images.yaml", "--out", tmp_path / "run", "--quiet"]
     assert gpate("fit", *arguments, *options(teachers=60, iterations=1)) == 0
     assert gpate("verify", tmp_path / "run" / "release") == 0

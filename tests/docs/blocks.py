@@ -4,7 +4,7 @@
 |---|---|
 | yaml | a file, named in the comment of its first line |
 | python | run as a program |
-| text | a picture: nothing |
+| text | a picture: nothing; below `<!-- printed by the block above -->`, what was printed (`missing_lines`) |
 | without a language | every line that starts with `gpate` is run; there must be one, unless the block holds `make` targets |
 
 A block that cannot be run here says why, in the line above it: `<!-- not run in tests: REASON -->`.
@@ -30,6 +30,34 @@ def blocks(text: str) -> list[tuple[str, str, str | None]]:
     found = [(match["language"], match["body"], match["why"]) for match in _BLOCK.finditer(text)]
     assert 2 * len(found) == len(re.findall(r"^ *```", text, flags=re.MULTILINE)), "a fence without its end"
     return found
+
+
+def printed(text: str) -> list[str]:
+    """The blocks of a page that say what was printed."""
+    return re.findall(
+        r"^<!-- printed by the block above -->\n```text\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def missing_lines(shown: str, output: str) -> list[str]:
+    """Lines of a block that do not stand in the output in the same order, whatever the numbers and spaces in them.
+
+    Noise makes other numbers in every run. A line of three dots stands for what the page leaves out.
+    """
+    left = [_loose(line) for line in output.splitlines()]
+    missing = []
+    for line in shown.splitlines():
+        if not line.strip() or line.strip() == "...":
+            continue
+        if _loose(line) in left:
+            left = left[left.index(_loose(line)) + 1 :]
+        else:
+            missing.append(line)
+    return missing
+
+
+def _loose(line: str) -> str:
+    return re.sub(r"\d[\d,.]*(e-?\d+)?", "#", " ".join(line.split()))
 
 
 def commands(block: str) -> list[list[str]]:

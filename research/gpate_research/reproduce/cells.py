@@ -337,7 +337,7 @@ def unavailable(fit: Fit) -> str | None:
         try:
             peer.python()
         except PeerMissing:
-            return f"{peer.package} is not here: docs/evaluation.md, section Peers; then set {peer.variable}"
+            return f"{peer.package} is not here: docs/reference/evaluation.md, section Peers; then set {peer.variable}"
         return None
     if fit.recipe not in ("default", *recipes()):
         return f"this version has no recipe {fit.recipe}"

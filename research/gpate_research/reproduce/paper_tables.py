@@ -59,7 +59,7 @@ _ALL = (
         auroc-mlp       0.9444  0.8925  0.8787  0.9093
         auroc-mean      0.9417  0.8872  0.8743  0.9072
         """,
-        note="The paper's split and scaling of columns are not published; ours are in docs/evaluation.md.",
+        note="The paper's split and scaling of columns are not published; ours are in docs/reference/evaluation.md.",
     ),
     PaperTable(
         id="table1b",
@@ -153,7 +153,7 @@ _ALL = (
         auroc   0.9330  0.9802    0.9699   0.9754
         auprc   0.6184  0.7103    0.6707   0.8223
         """,
-        note="The two differ in split, scaling and variant of AdaBoost: docs/evaluation.md.",
+        note="The two differ in split, scaling and variant of AdaBoost: docs/reference/evaluation.md.",
     ),
     PaperTable(
         id="table7",
@@ -271,7 +271,7 @@ _ALL = (
         celeba-gender-s  accuracy      1        -       ?       -
         celeba-gender-s  accuracy      10       -       ?       -
         """,
-        note="Mean AUROC of logistic regression, random forest and HistGB on Adult; the encoding is that of docs/evaluation.md.",
+        note="Mean AUROC of logistic regression, random forest and HistGB on Adult; the encoding is that of docs/reference/evaluation.md.",
     ),
     PaperTable(
         id="cifar10",
@@ -300,7 +300,7 @@ _ALL = (
         auroc-modern  1        ?               ?         ?         ?               ?                   ?
         fit-seconds   1        ?               ?         ?         ?               ?                   ?
         """,
-        note="Each peer runs in an environment of its own (docs/evaluation.md), as it comes, with the bounds and categories of "
+        note="Each peer runs in an environment of its own (docs/reference/evaluation.md), as it comes, with the bounds and categories of "
         "our public schema. Its figures, which are of our runs of it, stand under `as published`.",
     ),
 )

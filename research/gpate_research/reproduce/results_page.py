@@ -20,14 +20,14 @@ that file, which holds all settings, seeds, versions and scores. A cell that was
 
 - **paper**: the claim of *G-PATE* (NeurIPS 2021), as printed.
 - **ours, as published**: the paper's recipe with the paper's accountant, its data-independent bound; for the other systems the
-  recipe of their name ([where the code differs](../../docs/deviations-from-paper.md)). In brackets, for accuracy: the epoch that was best
-  *on the test set*, which is what the paper's evaluation reports and is no result.
+  recipe of their name ([where the code differs](../../docs/explanation/deviations-from-paper.md)). In brackets, for accuracy: the epoch
+  that was best *on the test set*, which is what the paper's evaluation reports and is no result.
 - **ours, default**: what `gpate fit` does without further options.
 
 Mean ± standard deviation over fits with different seeds (their number); **bold** is better than the paper's claim. For each
 fit one synthetic set is drawn, of the size of the training set, and each classifier is trained on it once and tested on the
-real test records after its last epoch ([how records are evaluated](../../docs/evaluation.md)). All at delta = 1e-5, one record added or
-removed. Noise is fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores
+real test records after its last epoch ([how records are evaluated](../../docs/reference/evaluation.md)). All at delta = 1e-5, one record
+added or removed. Noise is fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores
 is private.
 Use of test records: some settings of `default` for images were once chosen on MNIST's test images, so its figures on MNIST are slightly
 optimistic; all later choices were made on training images held out. Settings for tables were chosen on a validation part of the
@@ -42,10 +42,10 @@ epsilon 1 (the paper says 232), and in so few the student hardly learns which cl
 MNIST at epsilon 10, where the paper has 0.8092, 0.420 (*SoK: Privacy-Preserving Data Synthesis*, IEEE S&P 2024) and 0.51
 (the authors of GS-WGAN). Two differences are known. The paper reports the epoch that is best on the test set; and its bound
 on epsilon looks at the votes, which are private, so that where it stops says something about them. All others: [where the
-code differs](../../docs/deviations-from-paper.md).
+code differs](../../docs/explanation/deviations-from-paper.md).
 
-The other systems were given the care that [their page](../../docs/baselines.md) tells of, and their figures come out on either side of
-the paper's. PATE-GAN collapses without any noise too; DP-GAN on Credit goes up and down with the seed.
+The other systems were given the care that [their page](../../docs/explanation/baselines.md) tells of, and their figures come out on
+either side of the paper's. PATE-GAN collapses without any noise too; DP-GAN on Credit goes up and down with the seed.
 """
 
 _REPEAT = """## How to repeat it

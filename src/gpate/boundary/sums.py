@@ -216,7 +216,7 @@ def unit_bound(records: int) -> float:
     """How long the vector of a unit of at most so many records may be, where that of a record is 1: sqrt(records).
 
     Records that have nothing in common are then counted in full, and equal ones are scaled down to as much as that; noise grows with
-    the root of the number of records, not with the number. docs/how-to-persons.md has the comparison with other bounds.
+    the root of the number of records, not with the number. docs/how-to/persons.md has the comparison with other bounds.
     """
     return math.sqrt(require_count("records of a unit", records, 1))
 

@@ -28,7 +28,7 @@ Columns: names, first..last, or patterns such as diag_*; all, none.
 Declare what is publicly known, generously, and never what you see in the records."""
 
 _RECORDS = 3
-"""Of a person, that count at most, if nothing else is said: docs/how-to-persons.md."""
+"""Of a person, that count at most, if nothing else is said: docs/how-to/persons.md."""
 
 _AS_IT_IS = "as it is"
 _HINTS = {"bounds": "lowest and highest", "categories": "all categories", "unit": "resolution: day or second"}

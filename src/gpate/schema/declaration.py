@@ -95,8 +95,8 @@ class Cost:
     """Privacy cost of a schema whose bounds and categories were released from the records with noise.
 
     Attributes:
-        epsilon: of that release.
-        delta: of that release.
+        epsilon: what that release cost.
+        delta: likewise.
     """
 
     epsilon: float

@@ -20,9 +20,9 @@ class PrivacyUnit:
     """What the guarantee protects: all records that have the same id.
 
     Attributes:
-        column: that holds the ids; not one of the schema's columns.
+        column: the column that holds the ids; not one of the schema's columns.
         folder: instead, for a folder of images: the level of sub-folders whose names are the ids, from 1.
-        max_records: of each unit, that count at most.
+        max_records: how many records of each unit count at most.
     """
 
     column: str | None = None

@@ -21,14 +21,14 @@ class Mechanism:
     """What defines the mechanism: everything the guarantee depends on, and what is asked.
 
     Attributes:
-        teachers: n; None lets the recipe choose it from the noisy number of records.
-        samples: m, records of the student voted on in one iteration.
-        projected_dims: k; None votes on every coordinate.
-        clip: c.
-        bins: B.
-        threshold: T, as a share of the teachers.
-        threshold_sigma: sigma_1.
-        vote_sigma: sigma_2.
+        teachers: n, how many there are; None lets the recipe choose it from the noisy number of records.
+        samples: m, synthetic records that are voted on in one iteration.
+        projected_dims: k, random directions that gradients are projected on; None votes on every coordinate.
+        clip: c, at which a coordinate of a projected gradient is cut, on either side of 0.
+        bins: B, into which the range from -c to c is divided: a vote is for one of them.
+        threshold: T, the noisy majority that an answer needs, as a fraction of the teachers.
+        threshold_sigma: sigma_1, standard deviation of the noise on the majority that is compared with the threshold.
+        vote_sigma: sigma_2, standard deviation of the noise on the votes of each bin.
         counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
             likely.
         outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
