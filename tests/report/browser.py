@@ -72,23 +72,49 @@ class Browser:
         elif method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
             self.log.append(f"{method}: {json.dumps(found)[:500]}")
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, scheme: str = "light", media: str = "") -> None:
-        """Loads a page at a size, in a colour scheme, and waits until it is drawn."""
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, scheme: str = "light", media: str = ""
+    ) -> None:
+        """Loads a file or an address at a size, in a colour scheme, and waits until it is drawn."""
         self.loads, self.log, self.events = [], [], []
         phone = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.ask(
             "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
         )
-        self.ask("Page.navigate", url=path.resolve().as_uri())
+        self.ask("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Waits until a page that was asked for, since `open` or the last call of this, is drawn."""
         while "Page.loadEventFired" not in self.events:
             self._next()
+        self.events = []
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression. The page's policy binds the page, not the debugger."""
-        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitGuarantee=True)
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """A key of the keyboard: Tab, Enter, Space, ArrowDown, or what types one character."""
+        codes = {"Tab": (9, ""), "Enter": (13, "\r"), "Space": (32, " "), "ArrowDown": (40, ""), "Escape": (27, "")}
+        code, text = codes.get(key, (ord(key[0].upper()), key))
+        facts = {"key": " " if key == "Space" else key, "code": key, "windowsVirtualKeyCode": code, "modifiers": 8 * shift}
+        self.ask("Input.dispatchKeyEvent", type="keyDown", **facts, **({"text": text} if text else {}))
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **facts)
+
+    def type(self, text: str) -> None:
+        """Replaces what the focused field holds by a text, as someone does who selects all of it and types."""
+        self.run("document.activeElement.select?.()")
+        self.ask("Input.insertText", text=text)
+
+    def roles(self) -> list[tuple[str, str]]:
+        """Role and name of each element, as a screen reader has them."""
+        nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
+        shown = [node for node in nodes if not node.get("ignored")]
+        return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in shown if "role" in node]
 
     def screenshot(self, path: Path) -> None:
         """The whole page as a PNG."""
