@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from pathlib import PurePosixPath
 
@@ -107,7 +108,7 @@ def _new_run(desk: Desk, data: str) -> str:
 
 def meaning_part(desk: Desk, request: Request) -> Response:
     """What the settings mean, as a part of the page: asked for while a person types."""
-    return desk.page("meaning.html", **_meaning(desk, request))
+    return desk.page("update.html", **_meaning(desk, request))
 
 
 def _meaning(desk: Desk, request: Request) -> dict[str, object]:
@@ -156,7 +157,7 @@ def _job(desk: Desk, request: Request) -> Job:
         desk.workspace.existing(book, "budget book")
         arguments += ["--budget", desk.workspace.argument(book)]
     if (recipe := request.get("recipe")) not in ("", DEFAULTS["recipe"]):
-        if not recipe.isidentifier() and not recipe.replace("-", "_").isidentifier():
+        if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,60}", recipe) is None:
             raise InvalidValue("recipe", recipe, "the name of a recipe")
         arguments += ["--recipe", recipe]
     if request.get("quick") == "yes":

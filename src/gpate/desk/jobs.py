@@ -35,7 +35,9 @@ _TAIL = 2**16
 """Bytes at the beginning and at the end of what a command prints that are looked at."""
 _MOST_RESULT = 2**22
 _NICE = 5
-"""By how much the priority of a command is below the desk's, so that pages answer while it computes."""
+"""By how much the priority of a fit is below the desk's, so that pages answer while it computes."""
+PROGRAM = (sys.executable, "-P", "-m", "gpate")
+"""The command `gpate`; by -P no module is taken from the workspace, in which it runs."""
 _UNNAMED = re.compile(r"Traceback|[╭│╰]")
 _KEPT = ("stdout", "stderr", "report.html")
 
@@ -103,10 +105,19 @@ class Status:
 
 
 class Jobs:
-    """The jobs of a workspace."""
+    """The jobs of a workspace.
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    Args:
+        workspace: where commands run.
+        program: the command, before its arguments.
+
+    Raises:
+        DeskRunning: another desk has the folder open.
+        InvalidValue: it may not be written to.
+    """
+
+    def __init__(self, workspace: Workspace, *, program: Sequence[str] = PROGRAM) -> None:
+        self.workspace, self._program = workspace, tuple(program)
         self._folder = workspace.state / "jobs"
         self._mutex = threading.Lock()  # or a look at a lock could keep a job from starting
         try:
@@ -164,7 +175,7 @@ class Jobs:
         self._write(job, place)
         with _created(place / "stdout") as out, _created(place / "stderr") as err:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gpate", *job.arguments],  # -P: no module is taken from the workspace
+                [*self._program, *job.arguments],
                 cwd=self.workspace.root,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -172,8 +183,9 @@ class Jobs:
                 start_new_session=True,
                 pass_fds=(lock,),
             )
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICE)
+        if job.kind == "fit":
+            with contextlib.suppress(OSError):  # it has ended already
+                os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICE)
         job = Job(**{**asdict(job), "pid": process.pid})
         self._write(job, place)
         threading.Thread(target=process.wait, daemon=True).start()

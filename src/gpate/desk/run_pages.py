@@ -22,6 +22,7 @@ from gpate.accounting import read_ledger
 from gpate.desk.app import Desk, Page
 from gpate.desk.http import Refused, Request, Response, attachment
 from gpate.desk.jobs import JobRunning, Status
+from gpate.desk.workspace import SAMPLES
 from gpate.errors import GpateError, InvalidValue
 from gpate.neighbours import protects_units
 from gpate.report.privacy_section import chance_to_guess
@@ -162,12 +163,20 @@ def _facts(desk: Desk, name: str) -> dict[str, Any]:
         "keys": sorted(_keys()),
         "formats": _FORMATS[table],
         "table": table,
-        "sample_name": f"{name.rpartition('/')[2]}-synthetic",
+        "sample_name": _new_sample(desk, name),
         "busy": " ".join([state.word, *busy]),
         "polled": bool(busy) or state.word == "running",
         "version": __version__,
         "when": _when,
     }
+
+
+def _new_sample(desk: Desk, run: str) -> str:
+    """A name for a sample, without its ending, that no file has."""
+    stem = f"{SAMPLES}/{run.rpartition('/')[2]}"
+    taken = {path.name.split(".")[0] for path in (desk.workspace.root / SAMPLES).glob("*")}
+    names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name.partition("/")[2].split(".")[0] not in taken)
 
 
 def _when(seconds: float) -> str:
@@ -259,6 +268,8 @@ def sample(desk: Desk, request: Request) -> Response:
         output = f"{request.get('output')}{request.get('format')}"
         endings = tuple(ending for each in _FORMATS.values() for ending in each)
         desk.workspace.new_name("name of the file", output, suffixes=endings)
+        if output.startswith(f"{SAMPLES}/"):
+            (desk.workspace.root / SAMPLES).mkdir(exist_ok=True)
         arguments = ["sample", release, "-n", str(int(number)), "-o", output]
         if seed := request.get("seed"):
             if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):

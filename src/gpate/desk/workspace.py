@@ -20,12 +20,16 @@ from gpate.safe_parsing import attempt
 TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 ARRAYS = (".npz",)
 SCHEMAS = (".yaml", ".yml")
+SAMPLES = "synthetic"
+"""The folder for samples, which is not listed among the data."""
 BOOKS = (".budget", ".book")
 _HEADER = b'"gpate_budget_book"'
 _MOST = 2000
 """Names that are looked at, in the folder and in those inside it."""
 _NAME = re.compile(r"[^\W_][\w.+ -]{0,79}(/[^\W_][\w.+ -]{0,79}){0,3}")
 _FIRST_LINE = 4096
+_LONGEST, _LONGEST_PART = 4000, 255
+"""Bytes of a path, and of a name in it."""
 
 
 class OutsideWorkspace(Refused):
@@ -70,6 +74,8 @@ class Workspace:
         parts = path.relative_to(self.root).parts
         if not parts or any(part.startswith(".") or part == "private" for part in parts):
             raise OutsideWorkspace
+        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > _LONGEST_PART for part in parts):
+            raise Refused(HTTPStatus.BAD_REQUEST, "This name is longer than any file's.")
         return path
 
     def existing(self, name: str, what: str) -> Path:
@@ -123,7 +129,7 @@ class Workspace:
             if path.is_dir():
                 if is_run(path):
                     runs.append(name)
-                elif "/" not in name:
+                elif "/" not in name and name != SAMPLES:
                     folders.append(name)
             elif name.lower().endswith(TABLES + ARRAYS):
                 data.append(name)
@@ -148,7 +154,7 @@ class Workspace:
 
         for path in listed(self.root):
             yield path
-            if path.is_dir() and not is_run(path):
+            if path.is_dir() and not is_run(path) and path.name != SAMPLES:
                 yield from attempt(lambda path=path: listed(path)) or []  # type: ignore[misc]
 
     def _allowed(self, path: Path) -> Path | None:

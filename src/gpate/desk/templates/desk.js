@@ -54,9 +54,8 @@ if (form) {
       fields.delete("form_token");
       const part = await fragment(`${form.dataset.live}?${fields}`);
       if (number !== latest) return;
-      const target = document.getElementById("meaning");
-      show(target, part.body);
-      const spoken = target.querySelector("[data-spoken]");
+      for (const found of [...part.body.children]) show(document.getElementById(found.id), found);
+      const spoken = document.querySelector("#meaning [data-spoken]");
       document.getElementById("spoken").textContent = spoken ? spoken.textContent : "";
     }, 250);
   });
