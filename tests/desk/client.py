@@ -138,7 +138,5 @@ def inputs_without_label(page: str) -> list[str]:
     shown = [field for field in fields if 'type="hidden"' not in field]
     named = [re.search(r'\bid="([^"]+)"', field) for field in shown]
     return [
-        field
-        for field, name in zip(shown, named, strict=True)
-        if name is None or f'<label for="{name[1]}"' not in page
+        field for field, name in zip(shown, named, strict=True) if name is None or f'<label for="{name[1]}"' not in page
     ]

@@ -14,9 +14,18 @@ stopped = []
 signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
 with open("began", "a") as file:
     file.write(json.dumps([os.getpid(), *arguments]) + "\n")
-print(json.dumps({"warning": "A note."}), file=sys.stderr)
-fraction = {"fraction": 0.25, "spend": 0.5, "epsilon": 1.0, "seconds_left": 3.0, "replayed": False, "answered": 1.0, "iteration": 1}
-print(json.dumps(fraction), file=sys.stderr, flush=True)
+sys.stderr.write(json.dumps({"warning": "A note."}) + "\n")
+fraction = {
+    "fraction": 0.25,
+    "spend": 0.5,
+    "epsilon": 1.0,
+    "seconds_left": 3.0,
+    "replayed": False,
+    "answered": 1.0,
+    "iteration": 1,
+}
+sys.stderr.write(json.dumps(fraction) + "\n")
+sys.stderr.flush()
 if "--out" in arguments:
     run = arguments[arguments.index("--out") + 1]
     for half in ("private", "release"):
@@ -28,4 +37,4 @@ if os.path.exists("unnamed"):
     raise ValueError("could not convert string to float: 'Zebediah-Quatermain'")
 if stopped:
     sys.exit("Stopped; `gpate fit --resume` continues.")
-print(json.dumps({"epsilon": 1.0, "records": 3, "seed": 1}))
+sys.stdout.write(json.dumps({"epsilon": 1.0, "records": 3, "seed": 1}))

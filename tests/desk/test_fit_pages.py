@@ -64,14 +64,20 @@ def test_words_change_with_the_settings(client: Client) -> None:
         answer = client.get("/meaning", epsilon=wrong, delta="1e-6")
         assert answer.status == 200
         assert 'class="wrong"' in answer.text
-    units = (client.app.workspace.root / "people.yaml").read_text().replace("columns:", "unit: {column: p, max_records: 3}\ncolumns:")
+    units = (
+        (client.app.workspace.root / "people.yaml")
+        .read_text()
+        .replace("columns:", "unit: {column: p, max_records: 3}\ncolumns:")
+    )
     (client.app.workspace.root / "units.yaml").write_text(units)
     assert "all records of each unit" in client.get("/meaning", epsilon="1", delta="1e-6", schema="units.yaml").text
 
 
 def test_a_book_says_what_is_left_and_refuses_what_does_not_fit(client: Client) -> None:
     root = client.app.workspace.root
-    assert client.post("/budget/new", name="clinic.budget", epsilon="2", delta="1e-6", schema="people.yaml").status == 303
+    assert (
+        client.post("/budget/new", name="clinic.budget", epsilon="2", delta="1e-6", schema="people.yaml").status == 303
+    )
     page = client.get("/budget", file="clinic.budget").text
     assert "ε = 2" in page
     book = BudgetBook(root / "clinic.budget")
@@ -83,8 +89,17 @@ def test_a_book_says_what_is_left_and_refuses_what_does_not_fit(client: Client) 
     assert "this run fits" in fits
     much = client.get("/meaning", epsilon="1.99", delta="1e-6", schema="people.yaml", budget="clinic.budget").text
     assert "does not fit" in much
-    assert fitting(root / "clinic.budget", meaning("0.5", "1e-6", "all records of one unit added or removed: unit p, at most 1 record counts"))
-    for fields in ({"name": "x.txt"}, {"name": "clinic.budget"}, {"epsilon": "-1"}, {"delta": "2"}, {"name": "no/such.budget"}):
+    assert fitting(
+        root / "clinic.budget",
+        meaning("0.5", "1e-6", "all records of one unit added or removed: unit p, at most 1 record counts"),
+    )
+    for fields in (
+        {"name": "x.txt"},
+        {"name": "clinic.budget"},
+        {"epsilon": "-1"},
+        {"delta": "2"},
+        {"name": "no/such.budget"},
+    ):
         wrong = {"name": "new.budget", "epsilon": "2", "delta": "1e-6", **fields}
         assert client.post("/budget/new", **wrong).status == 422
     (root / "clinic.budget").write_bytes((root / "clinic.budget").read_bytes().replace(b"2.0", b"9.0"))
@@ -97,7 +112,8 @@ def test_a_fit_is_the_shown_command(client: Client) -> None:
     more = {"budget": "clinic.budget", "quick": "yes", "seed": "7", "recipe": "dpmerf"}
     shown = client.get("/meaning", **GOOD, **more).text
     assert client.post("/fit", **GOOD, **more).status == 303
-    command = "gpate fit visits.csv --schema people.yaml --epsilon 1 --delta 1e-06 --out runs/one --budget clinic.budget --recipe dpmerf --quick --seed 7"
+    command = "gpate fit visits.csv --schema people.yaml --epsilon 1 --delta 1e-06 --out runs/one --budget clinic.budget"
+    command += " --recipe dpmerf --quick --seed 7"
     assert command in shown
     assert begun(client) == [*shlex.split(command)[1:], "--json"]
     page = client.get("/run", name="runs/one").text

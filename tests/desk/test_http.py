@@ -55,7 +55,13 @@ def test_no_page_without_the_cookie(client: Client) -> None:
     for (method, path), cookie in itertools.product(ROUTES, cookies):
         body = b"form_token=x" if method == "POST" else None
         answer = client.ask(
-            method, path, body, Cookie=cookie, Sec_Fetch_Site="same-origin", Origin=f"http://{client.host}", Content_Type=FORM
+            method,
+            path,
+            body,
+            Cookie=cookie,
+            Sec_Fetch_Site="same-origin",
+            Origin=f"http://{client.host}",
+            Content_Type=FORM,
         )
         assert answer.status == 401
         assert "visits.csv" not in answer.text
@@ -64,7 +70,15 @@ def test_no_page_without_the_cookie(client: Client) -> None:
 
 def test_no_answer_by_another_name(client: Client) -> None:
     port = client.server.server_port
-    hosts = ["evil.example", f"evil.example:{port}", "127.0.0.1", "localhost", f"127.0.0.1:{port + 1}", f"127.0.0.1.evil:{port}", ""]
+    hosts = [
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1",
+        "localhost",
+        f"127.0.0.1:{port + 1}",
+        f"127.0.0.1.evil:{port}",
+        "",
+    ]
     for (method, path), host in itertools.product(ROUTES, hosts):
         answer = client.ask(method, path, b"" if method == "POST" else None, Cookie=client.cookie, Host=host)
         assert answer.status == 421
@@ -74,7 +88,12 @@ def test_no_answer_by_another_name(client: Client) -> None:
 def test_no_post_from_another_site_or_without_the_form_token(client: Client) -> None:
     before = everything_in(client.app.workspace.root)
     token = client.server.session.form_token
-    good = {"Cookie": client.cookie, "Origin": f"http://{client.host}", "Sec_Fetch_Site": "same-origin", "Content_Type": FORM}
+    good = {
+        "Cookie": client.cookie,
+        "Origin": f"http://{client.host}",
+        "Sec_Fetch_Site": "same-origin",
+        "Content_Type": FORM,
+    }
     wrong: list[dict[str, str]] = [
         {"Origin": "https://evil.example"},
         {"Origin": "http://127.0.0.1"},
@@ -146,7 +165,10 @@ def test_too_many_connections_do_not_close_the_desk(client: Client) -> None:
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("line", [b"\x16\x03\x01\x02", b"GET\r\n\r\n", b"BREW / HTTP/1.1\r\n\r\n", b"GET " + b"/" * 70000 + b" HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "line",
+    [b"\x16\x03\x01\x02", b"GET\r\n\r\n", b"BREW / HTTP/1.1\r\n\r\n", b"GET " + b"/" * 70000 + b" HTTP/1.1\r\n\r\n"],
+)
 def test_what_is_no_request_gets_a_short_answer(client: Client, line: bytes) -> None:
     with socket.create_connection(("127.0.0.1", client.server.server_port), timeout=30) as wire:
         wire.sendall(line + b"\r\n\r\n")
@@ -167,7 +189,17 @@ def test_another_method_is_refused(client: Client) -> None:
 
 
 def test_every_answer_forbids_what_is_not_its_own(client: Client) -> None:
-    paths = ["/", "/fit", "/meaning", "/desk.css", "/desk.js", "/report.css", "/nowhere", "/budget/new", "/?token=wrong"]
+    paths = [
+        "/",
+        "/fit",
+        "/meaning",
+        "/desk.css",
+        "/desk.js",
+        "/report.css",
+        "/nowhere",
+        "/budget/new",
+        "/?token=wrong",
+    ]
     for path in paths:
         headers = client.get(path).headers
         policy = headers["Content-Security-Policy"]
@@ -182,7 +214,14 @@ def test_every_answer_forbids_what_is_not_its_own(client: Client) -> None:
 
 
 def test_no_page_names_another_site(client: Client) -> None:
-    for path in ("/", "/fit?data=visits.csv&schema=people.yaml", "/budget/new", "/schema?file=people.yaml", "/desk.css", "/desk.js"):
+    for path in (
+        "/",
+        "/fit?data=visits.csv&schema=people.yaml",
+        "/budget/new",
+        "/schema?file=people.yaml",
+        "/desk.css",
+        "/desk.js",
+    ):
         text = client.get(path).text
         assert "http:" not in text
         assert "https:" not in text
@@ -231,7 +270,7 @@ def test_no_path_leads_out_of_the_folder(traps: Client) -> None:
     for (method, path), name in itertools.product(ROUTES, HOSTILE):
         if path in ("/", "/budget/new") and method == "GET":
             continue
-        fields = {key: name for key in keys}
+        fields = dict.fromkeys(keys, name)
         answer = traps.get(path, **fields) if method == "GET" else traps.post(path, **fields)
         assert answer.status in (303, 200, 400, 403, 404, 405, 409, 422), (path, answer.text)
         assert answer.status != 303, path
@@ -250,7 +289,7 @@ def test_links_and_hidden_files_are_not_listed(traps: Client) -> None:
 
 
 def test_what_a_form_says_is_text_and_nothing_else(client: Client) -> None:
-    attack = "\"><script>alert(1)</script>{{7*7}}"
+    attack = '"><script>alert(1)</script>{{7*7}}'
     answers = [
         client.get("/fit", data=attack, epsilon=attack, run=attack, budget=attack),
         client.get("/meaning", epsilon=attack),
@@ -263,7 +302,9 @@ def test_what_a_form_says_is_text_and_nothing_else(client: Client) -> None:
         assert "49" not in answer.text.replace("{{7*7}}", "")
 
 
-def test_an_error_that_has_no_name_shows_nothing_of_it(client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_has_no_name_shows_nothing_of_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> None:
         raise ValueError(CANARY)
 

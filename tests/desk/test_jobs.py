@@ -131,4 +131,6 @@ def test_no_module_is_taken_from_the_workspace(tmp_path: Path) -> None:
     program = [*PROGRAM[: PROGRAM.index("-m")], "-c", "import rich"]
     assert subprocess.run(program, cwd=tmp_path, check=False).returncode == 0
     taken = [part for part in program if part != "-P"]
-    assert subprocess.run(taken, cwd=tmp_path, check=False, capture_output=True).returncode == 1, "without -P it is taken"
+    assert subprocess.run(taken, cwd=tmp_path, check=False, capture_output=True).returncode == 1, (
+        "without -P it is taken"
+    )

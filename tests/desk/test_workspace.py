@@ -13,7 +13,9 @@ from gpate.desk.http import Refused
 from gpate.desk.workspace import Workspace
 from gpate.errors import InvalidValue
 
-PARTS = st.sampled_from(["..", ".", "a", "link", "out", "private", ".gpate-desk", "~", "", "b.csv", "/", "c d", "\u202e", "-x"])
+PARTS = st.sampled_from(
+    ["..", ".", "a", "link", "out", "private", ".gpate-desk", "~", "", "b.csv", "/", "c d", "\u202e", "-x"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,15 @@ def test_sources_hold_no_password_and_no_file_elsewhere(tmp_path: Path) -> None:
 
 
 def test_contents_are_names_of_what_can_be_used(tmp_path: Path) -> None:
-    for name in ("visits.csv", "deep/more.parquet", "deep/deeper/hidden.csv", "notes.txt", "s.yaml", "synthetic/made.csv", ".x.csv"):
+    for name in (
+        "visits.csv",
+        "deep/more.parquet",
+        "deep/deeper/hidden.csv",
+        "notes.txt",
+        "s.yaml",
+        "synthetic/made.csv",
+        ".x.csv",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("kind: table\n")
     for half in ("private", "release"):

@@ -45,7 +45,9 @@ def desk(
         print_json({"address": server.first_address, "folder": str(workspace.root)})
         sys.stdout.flush()
     else:
-        console.print(f"The desk of {escape(str(workspace.root))} is open. In a browser on this machine:", soft_wrap=True)
+        console.print(
+            f"The desk of {escape(str(workspace.root))} is open. In a browser on this machine:", soft_wrap=True
+        )
         console.print(f"\n  {server.first_address}\n", soft_wrap=True, highlight=False)
         console.print("Anyone who has this address can use the desk. Ctrl-C closes it; fits go on.", soft_wrap=True)
     try:

@@ -148,9 +148,7 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(
-        self, pages: Pages, problem: Callable[[Refused], bytes], session: Session, *, port: int = 0
-    ) -> None:
+    def __init__(self, pages: Pages, problem: Callable[[Refused], bytes], session: Session, *, port: int = 0) -> None:
         self.pages, self.problem, self.session = pages, problem, session
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((ADDRESS, port), _Handler)
@@ -227,13 +225,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._answer(self._problem(Refused(HTTPStatus(code), "This is not a request that the desk understands.")))
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that the base class calls
+    def do_GET(self) -> None:
         self._respond()
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._respond()
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self._respond()
 
     def _respond(self) -> None:
@@ -275,10 +273,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
         form = self._form() if posted else {}
         if posted and not _same(form.pop("form_token", ""), self.server.session.form_token):
-            raise Refused(HTTPStatus.FORBIDDEN, "This form is of another session. Fix: reload the page, and send it again.")
-        return self.server.pages(
-            Request(method="POST" if posted else "GET", path=parts.path, query=query, form=form)
-        )
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "This form is of another session. Fix: reload the page, and send it again."
+            )
+        return self.server.pages(Request(method="POST" if posted else "GET", path=parts.path, query=query, form=form))
 
     @cached_property
     def _hosts(self) -> tuple[str, str]:
@@ -320,7 +318,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdecimal()) or self.headers.get("Transfer-Encoding"):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "A form states its length.")
         if len(length) > 9 or int(length) > MOST_BYTES:
-            self.rfile.read(4 * MOST_BYTES if len(length) > 9 else min(int(length), 4 * MOST_BYTES))  # or it hears no answer
+            self.rfile.read(
+                4 * MOST_BYTES if len(length) > 9 else min(int(length), 4 * MOST_BYTES)
+            )  # or it hears no answer
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"A form has at most {MOST_BYTES:,} bytes; nothing was kept. Fix: data stay where they are, and are chosen by name.",

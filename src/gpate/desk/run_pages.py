@@ -220,7 +220,12 @@ def resume(desk: Desk, request: Request) -> Response:
     """Goes on with a run that was stopped or killed; nothing is charged twice."""
     name = _name(desk, request)
     if run_state(desk, name).word not in ("stopped", "running"):
-        return show(desk, request, problem="This run cannot be resumed: it is finished, or never began.", status=HTTPStatus.CONFLICT)
+        return show(
+            desk,
+            request,
+            problem="This run cannot be resumed: it is finished, or never began.",
+            status=HTTPStatus.CONFLICT,
+        )
     return _started(desk, request, "fit", ["fit", "--resume", desk.workspace.argument(name), "--json"])
 
 
@@ -263,7 +268,9 @@ def sample(desk: Desk, request: Request) -> Response:
     release = _release(desk, request)
     try:
         number = request.get("number").replace(",", "")
-        if not (number.isascii() and number.isdecimal() and 1 <= len(number) <= 9 and 1 <= int(number) <= _MOST_RECORDS):
+        if not (
+            number.isascii() and number.isdecimal() and 1 <= len(number) <= 9 and 1 <= int(number) <= _MOST_RECORDS
+        ):
             raise InvalidValue("number of records", number, f"a whole number from 1 to {_MOST_RECORDS:,}")
         output = f"{request.get('output')}{request.get('format')}"
         endings = tuple(ending for each in _FORMATS.values() for ending in each)

@@ -31,7 +31,11 @@ from gpate.schema.durations import FORMATS, PERIODS
 from gpate.schema.file_types import column_types, stated_in
 from gpate.schema.proposals import propose
 
-_BOUNDS = ("bounds", "Lowest and highest", "Two numbers, such as 0, 120. What is publicly known, generously: values outside are clipped.")
+_BOUNDS = (
+    "bounds",
+    "Lowest and highest",
+    "Two numbers, such as 0, 120. What is publicly known, generously: values outside are clipped.",
+)
 _DATES = ("bounds", "Earliest and latest", "Two dates, such as 2001-01-01, 2024-12-31.")
 _LIST = (
     "categories",
@@ -198,7 +202,8 @@ def column(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatu
             for field, label, hint in FIELDS.get(kind, ())
         ],
         choices=[
-            (field, label, options, as_text(entry, field) or options[0]) for field, label, options in CHOICES.get(kind, ())
+            (field, label, options, as_text(entry, field) or options[0])
+            for field, label, options in CHOICES.get(kind, ())
         ],
         missing=entry.get("missing") is True,
         may_miss=kind not in ("", "id") and which not in (file.top("target"), proposed(file.top("target"))),
@@ -224,9 +229,7 @@ def save_column(desk: Desk, request: Request) -> Response:
             made = _answered(which, entry, request)
             others = [other for other in chosen(file.names, also) if other != which] if also else []
             said = {key: value for key, value in made.items() if key != "missing"}
-            file.put(
-                {which: made, **{other: said | _own(file.columns[other], said) for other in others}}
-            )
+            file.put({which: made, **{other: said | _own(file.columns[other], said) for other in others}})
             complete, left = not file.problem(which), file.open
     except Refused:
         raise

@@ -82,7 +82,9 @@ class Workspace:
         """The same, if something is there."""
         path = self.inside(name)
         if not path.exists():
-            raise Refused(HTTPStatus.NOT_FOUND, f"There is no {what} {name!r} in this folder any more. Fix: choose another.")
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"There is no {what} {name!r} in this folder any more. Fix: choose another."
+            )
         return path
 
     def new_name(self, what: str, name: str, *, suffixes: tuple[str, ...] = ()) -> str:
