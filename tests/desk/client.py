@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from gpate.desk.app import Desk
+from gpate.desk.app import STATIC, Desk
 from gpate.desk.http import Server, Session
 from gpate.desk.jobs import PROGRAM, Jobs
 from gpate.desk.workspace import Workspace
@@ -110,7 +110,7 @@ def serving(folder: Path, *, program: tuple[str, ...] = PROGRAM) -> Iterator[Cli
     workspace = Workspace(folder)
     jobs = Jobs(workspace, program=program)
     app = Desk(workspace=workspace, jobs=jobs, session=session)
-    server = Server(app, app.refusal, session)
+    server = Server(app, app.refusal, session, public=STATIC)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

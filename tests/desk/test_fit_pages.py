@@ -112,7 +112,9 @@ def test_a_fit_is_the_shown_command(client: Client) -> None:
     more = {"budget": "clinic.budget", "quick": "yes", "seed": "7", "recipe": "dpmerf"}
     shown = client.get("/meaning", **GOOD, **more).text
     assert client.post("/fit", **GOOD, **more).status == 303
-    command = "gpate fit visits.csv --schema people.yaml --epsilon 1 --delta 1e-06 --out runs/one --budget clinic.budget"
+    command = (
+        "gpate fit visits.csv --schema people.yaml --epsilon 1 --delta 1e-06 --out runs/one --budget clinic.budget"
+    )
     command += " --recipe dpmerf --quick --seed 7"
     assert command in shown
     assert begun(client) == [*shlex.split(command)[1:], "--json"]
@@ -145,7 +147,7 @@ def test_settings_that_cannot_be_are_named_and_start_nothing(client: Client, cha
     answer = client.post("/fit", **{**GOOD, **change})
     assert answer.status == 422
     assert 'role="alert"' in answer.text
-    assert "secret" not in answer.text.replace(change.get("address", "-"), "")
+    assert "secret" not in answer.text
     assert not starts(client)
     assert client.app.jobs.runs() == []
 

@@ -28,7 +28,7 @@ def desk(
 
     It answers on 127.0.0.1, to anyone who opens the printed address, which holds a secret. Ctrl-C closes it; fits go on.
     """
-    from gpate.desk.app import Desk
+    from gpate.desk.app import STATIC, Desk
     from gpate.desk.http import Server, Session
     from gpate.desk.jobs import Jobs
     from gpate.desk.workspace import Workspace
@@ -37,7 +37,7 @@ def desk(
     jobs = Jobs(workspace)
     app = Desk(workspace=workspace, jobs=jobs, session=session)
     try:
-        server = Server(app, app.refusal, session, port=port)
+        server = Server(app, app.refusal, session, public=STATIC, port=port)
     except OSError as problem:
         raise InvalidValue("--port", port, f"a port that is free ({problem.strerror})") from None
     on_interrupt(ctx, CLOSED)

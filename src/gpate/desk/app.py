@@ -20,11 +20,12 @@ from gpate.version import __version__
 
 Page = Callable[["Desk", Request], Response]
 
-_STATIC = {
+STATIC = {
     "/report.css": ("gpate.report", "style.css", "text/css; charset=utf-8"),
     "/desk.css": ("gpate.desk", "desk.css", "text/css; charset=utf-8"),
     "/desk.js": ("gpate.desk", "desk.js", "text/javascript; charset=utf-8"),
 }
+"""Files of the package, which need no cookie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +62,12 @@ class Desk:
     def refusal(self, problem: Refused) -> bytes:
         """The page about a request that is refused."""
         entered = problem.status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.MISDIRECTED_REQUEST)
-        return self.page("refused.html", status=problem.status, refused=problem, entered=entered).body
+        return self.page("refused.html", refused=problem, entered=entered).body
 
     def __call__(self, request: Request) -> Response:
         """The answer to a request that passed the checks of `gpate.desk.http`."""
         routes = _routes()
-        if request.method == "GET" and request.path in _STATIC:
+        if request.method == "GET" and request.path in STATIC:
             return _static(request.path)
         found = routes.get((request.method, request.path))
         if found is None:
@@ -89,5 +90,5 @@ def _routes() -> Mapping[tuple[str, str], Page]:
 
 
 def _static(path: str) -> Response:
-    package, name, kind = _STATIC[path]
+    package, name, kind = STATIC[path]
     return Response(body=(files(package) / "templates" / name).read_bytes(), kind=kind)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from gpate.accounting import BudgetBook
+from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
 from gpate.desk.http import Refused, Request, Response
 from gpate.desk.jobs import Job
@@ -15,6 +18,7 @@ from gpate.desk.run_pages import run_state
 from gpate.desk.workspace import ARRAYS, BOOKS, TABLES
 from gpate.errors import GpateError, InvalidValue, require_count
 from gpate.neighbours import RECORD
+from gpate.safe_parsing import attempt
 from gpate.schema import Schema
 from gpate.schema.draft_file import DraftFile
 
@@ -45,6 +49,13 @@ def _new_schema(data: str, taken: tuple[str, ...]) -> str:
 def _schema_state(desk: Desk, name: str) -> str:
     """In a few words whether a schema is complete; empty if it is."""
     path = desk.workspace.inside(name)
+    facts = attempt(path.stat)
+    return "not there" if facts is None else _state_of_schema(path, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=256)
+def _state_of_schema(path: Path, changed: int, size: int) -> str:
+    """Cached as long as the file is the same."""
     try:
         file = DraftFile.load(path)
     except GpateError:
@@ -77,6 +88,10 @@ def form(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus 
     if not given.get("schema"):
         own = _new_schema(data, ()) if data else ""
         given["schema"] = own if own in complete else complete[0] if len(complete) == 1 else ""
+    try:
+        address_of(given.get("address", ""))
+    except GpateError:
+        given["address"] = ""  # it may hold a password
     if not given.get("run"):
         given["run"] = _new_run(desk, data)
     if "budget" not in given and len(found.books) == 1:
@@ -111,7 +126,7 @@ def meaning_part(desk: Desk, request: Request) -> Response:
     return desk.page("update.html", **_meaning(desk, request))
 
 
-def _meaning(desk: Desk, request: Request) -> dict[str, object]:
+def _meaning(desk: Desk, request: Request) -> dict[str, Any]:
     """What the settings mean, what the book has left, and the command; what is wrong with them instead."""
     asked: Meaning | None = None
     book, unfit, wrong = None, "", ""

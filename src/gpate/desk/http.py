@@ -25,7 +25,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
@@ -141,6 +141,7 @@ class Server(ThreadingHTTPServer):
         pages: makes an answer; a `Refused` it raises is shown by `problem`.
         problem: the page about a refused request.
         session: its secrets.
+        public: paths that need no cookie, because they are the same in every installation.
         port: 0 for any that is free.
     """
 
@@ -148,8 +149,16 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, pages: Pages, problem: Callable[[Refused], bytes], session: Session, *, port: int = 0) -> None:
-        self.pages, self.problem, self.session = pages, problem, session
+    def __init__(
+        self,
+        pages: Pages,
+        problem: Callable[[Refused], bytes],
+        session: Session,
+        *,
+        public: Container[str] = (),
+        port: int = 0,
+    ) -> None:
+        self.pages, self.problem, self.session, self.public = pages, problem, session, public
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((ADDRESS, port), _Handler)
 
@@ -265,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._entered(query["token"])
         posted = self.command == "POST"
         self._check_origin(strict=posted)
-        if not _same(self._cookie, self.server.session.cookie):
+        if parts.path not in self.server.public and not _same(self._cookie, self.server.session.cookie):
             raise Refused(
                 HTTPStatus.UNAUTHORIZED,
                 "This browser has not opened the desk yet, or the desk was started again. Fix: open the whole address that `gpate desk` "
