@@ -1,7 +1,7 @@
-"""How soon the desk opens, and how fast it answers while a fit runs: `python -m benchmarks.desk [FOLDER_FOR_SCREENSHOT]`.
+"""How soon the desk opens, and how fast it answers while a fit runs: `python -m benchmarks.desk`.
 
 Bars: it opens in under 3 s, and a page takes under 200 ms while a fit runs on the same two cores. Wall time has whatever else the
-machine does in it; `cpu_s` is the desk's own. With a folder, the page of a new fit is kept there as `desk.png`, for docs/how-to-desk.md.
+machine does in it; `cpu_s` is the desk's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pandas as pd
-from tests.report.browser import browser
 
 from benchmarks.tables import keep, show
 from gpate.accounting import BudgetBook
@@ -147,11 +146,6 @@ def main() -> None:
             time.sleep(0.5)
         rows = busy + times(desk, "nothing runs")
         show(f"Pages ({os.cpu_count()} cores; the fit {'was' if still else 'was NOT'} still running at the end)", rows)
-        if len(sys.argv) > 1:
-            with browser() as tab:
-                tab.open(desk.address, width=900)
-                tab.open(desk.address.partition("/?")[0] + PAGES["new fit"], width=900)
-                tab.screenshot(Path(sys.argv[1]) / "desk.png")
         desk.close()
         keep("desk", {"start": starts, "pages": rows})
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from gpate.desk.app import STATIC, Desk
-from gpate.desk.http import Server, Session
 from gpate.desk.jobs import PROGRAM, Jobs
+from gpate.desk.server import Server, Session
 from gpate.desk.workspace import Workspace
 
 CANARY = "Zebediah-Quatermain"

@@ -173,19 +173,24 @@ def test_two_tabs_and_a_double_click_start_one_fit(client: Client) -> None:
 
 
 def test_a_stopped_fit_is_resumed_once(client: Client) -> None:
-    client.post("/fit", **GOOD)
+    BudgetBook.create(client.app.workspace.root / "clinic.budget", epsilon=2.0, delta=1e-6)
+    client.post("/fit", **GOOD, budget="clinic.budget")
     begun(client)
     assert client.post("/run/stop", name="runs/one").status == 303
     client.until("fit", "runs/one")
     page = client.get("/run", name="runs/one").text
     assert "Not finished" in page
     assert "Resume" in page
+    assert "gpate budget settle clinic.budget runs/one" in page
     assert client.post("/run/verify", name="runs/one").status == 409
     for _ in range(3):
         assert client.post("/run/resume", name="runs/one").status == 303
     while len(starts(client)) < 2:
         pass
     assert starts(client)[1:] == [["fit", "--resume", "runs/one", "--json"]]
+    resumed = client.app.jobs.status("fit", "runs/one")
+    assert resumed is not None
+    assert resumed.job.book == "clinic.budget", "by which its release is verified"
 
 
 def test_the_fit_has_the_plan_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client) -> None:

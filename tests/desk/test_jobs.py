@@ -14,6 +14,7 @@ import pytest
 
 from gpate.desk.jobs import PROGRAM, JobRunning, Jobs
 from gpate.desk.workspace import Workspace
+from gpate.errors import InvalidValue
 from tests.desk.client import CANARY, STAND_IN
 
 
@@ -134,3 +135,16 @@ def test_no_module_is_taken_from_the_workspace(tmp_path: Path) -> None:
     assert subprocess.run(taken, cwd=tmp_path, check=False, capture_output=True).returncode == 1, (
         "without -P it is taken"
     )
+
+
+def test_a_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ".gpate-desk").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidValue, match="somebody else"):
+        Jobs(Workspace(tmp_path / "work"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / ".gpate-desk").touch()
+    with pytest.raises(InvalidValue):
+        Jobs(Workspace(tmp_path / "file"))

@@ -159,6 +159,7 @@ def test_from_a_table_to_signed_synthetic_records(tmp_path: Path) -> None:
             go(tab, "Verify")
             done(tab, "#verify-title ~ .verdict")
             assert tab.run("document.querySelector('#verify-title ~ .verdict .word').textContent") == "All checks hold"
+            assert "budget book" in tab.run("document.querySelector('#verify-title ~ details table').textContent")
             assert verify(folder / "runs" / "first" / "release", budget=folder / "clinic.budget").passed
 
             go(tab, "Sign")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpate.accounting import BudgetBook
-from gpate.desk.http import Refused
+from gpate.desk.server import Refused
 from gpate.desk.workspace import Workspace
 from gpate.errors import InvalidValue
 

@@ -29,8 +29,8 @@ def desk(
     It answers on 127.0.0.1, to anyone who opens the printed address, which holds a secret. Ctrl-C closes it; fits go on.
     """
     from gpate.desk.app import STATIC, Desk
-    from gpate.desk.http import Server, Session
     from gpate.desk.jobs import Jobs
+    from gpate.desk.server import Server, Session
     from gpate.desk.workspace import Workspace
 
     workspace, session = Workspace(folder), Session()

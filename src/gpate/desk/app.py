@@ -11,8 +11,8 @@ from typing import Any
 
 import jinja2
 
-from gpate.desk.http import Refused, Request, Response, Session, address
 from gpate.desk.jobs import Jobs
+from gpate.desk.server import Refused, Request, Response, Session, address
 from gpate.desk.workspace import Workspace
 from gpate.errors import GpateError
 from gpate.report import formatting as words
@@ -65,7 +65,7 @@ class Desk:
         return self.page("refused.html", refused=problem, entered=entered).body
 
     def __call__(self, request: Request) -> Response:
-        """The answer to a request that passed the checks of `gpate.desk.http`."""
+        """The answer to a request that passed the checks of `gpate.desk.server`."""
         routes = _routes()
         if request.method == "GET" and request.path in STATIC:
             return _static(request.path)
@@ -80,6 +80,11 @@ class Desk:
             raise
         except GpateError as problem:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"{type(problem).__name__}: {problem}") from problem
+        except OSError as problem:
+            raise Refused(
+                HTTPStatus.INSUFFICIENT_STORAGE,
+                f"A file could not be read or written ({problem.strerror}). Fix: make room, or check the folder's permissions.",
+            ) from problem
 
 
 def _routes() -> Mapping[tuple[str, str], Page]:

@@ -11,10 +11,10 @@ from typing import Any
 from gpate.accounting import BudgetBook
 from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
-from gpate.desk.http import Refused, Request, Response
 from gpate.desk.jobs import Job
 from gpate.desk.meaning import Meaning, book_state, fitting, meaning, neighbours_of, typed
 from gpate.desk.run_pages import run_state
+from gpate.desk.server import Refused, Request, Response
 from gpate.desk.workspace import ARRAYS, BOOKS, TABLES
 from gpate.errors import GpateError, InvalidValue, require_count
 from gpate.neighbours import RECORD
@@ -168,9 +168,11 @@ def _job(desk: Desk, request: Request) -> Job:
     run = desk.workspace.new_name("name of the run", request.get("run"))
     arguments = ["fit", desk.workspace.source(data), "--schema", desk.workspace.argument(request.get("schema"))]
     arguments += ["--epsilon", _plain(asked.epsilon), "--delta", _plain(asked.delta), "--out", run]
-    if book := request.get("budget"):
-        desk.workspace.existing(book, "budget book")
-        arguments += ["--budget", desk.workspace.argument(book)]
+    book = ""
+    if request.get("budget"):
+        desk.workspace.existing(request.get("budget"), "budget book")
+        book = desk.workspace.argument(request.get("budget"))
+        arguments += ["--budget", book]
     if (recipe := request.get("recipe")) not in ("", DEFAULTS["recipe"]):
         if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,60}", recipe) is None:
             raise InvalidValue("recipe", recipe, "the name of a recipe")
@@ -181,7 +183,7 @@ def _job(desk: Desk, request: Request) -> Job:
         if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
             raise InvalidValue("seed", seed, "a whole number >= 0")
         arguments += ["--seed", seed]
-    return Job(kind="fit", run=run, arguments=(*arguments, "--json"))
+    return Job(kind="fit", run=run, arguments=(*arguments, "--json"), book=book)
 
 
 def _plain(value: float) -> str:
@@ -198,7 +200,7 @@ def start(desk: Desk, request: Request) -> Response:
             place = desk.workspace.inside(job.run)
             if place.exists() and (not place.is_dir() or any(place.iterdir())):
                 raise InvalidValue("name of the run", job.run, "a new one", "Fix: choose another, or resume that run.")
-            desk.jobs.start("fit", job.run, job.arguments)
+            desk.jobs.start("fit", job.run, job.arguments, book=job.book)
     except Refused:
         raise
     except GpateError as problem:

@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -59,6 +60,7 @@ class Job:
         run: the run folder, relative to the workspace.
         arguments: of the command `gpate`.
         output: the file that it writes, relative to the workspace; empty if it writes none that can be kept.
+        book: the budget book of the run, as an argument; empty if it has none.
         started: seconds since 1970.
         version: of gpate.
         pid: of the process; 0 until it is known.
@@ -68,6 +70,7 @@ class Job:
     run: str
     arguments: tuple[str, ...]
     output: str = ""
+    book: str = ""
     started: float = 0.0
     version: str = __version__
     pid: int = 0
@@ -121,8 +124,13 @@ class Jobs:
         self._folder = workspace.state / "jobs"
         self._mutex = threading.Lock()  # or a look at a lock could keep a job from starting
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            workspace.state.mkdir(mode=0o700, exist_ok=True)
+            found = workspace.state.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                rule = "without a .gpate-desk of somebody else"
+                raise InvalidValue("folder", str(workspace.root), rule, "Fix: remove it, or use another folder.")
             workspace.state.chmod(0o700)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             self._own = os.open(workspace.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             rule = "a folder that may be written to"
@@ -143,7 +151,7 @@ class Jobs:
         """The folder of a job."""
         return self._folder / f"{hashlib.sha256(run.encode()).hexdigest()[:20]}-{kind}"
 
-    def start(self, kind: str, run: str, arguments: Sequence[str], *, output: str = "") -> Job:
+    def start(self, kind: str, run: str, arguments: Sequence[str], *, output: str = "", book: str = "") -> Job:
         """Starts a command, in the workspace, and returns once its process runs.
 
         Raises:
@@ -163,9 +171,10 @@ class Jobs:
                     raise JobRunning(
                         f"`gpate {kind}` is going on for {run} already. Fix: wait until it ends, or stop it."
                     ) from None
-                return self._started(
-                    Job(kind=kind, run=run, arguments=tuple(arguments), output=output, started=time.time()), place, lock
+                made = Job(
+                    kind=kind, run=run, arguments=tuple(arguments), output=output, book=book, started=time.time()
                 )
+                return self._started(made, place, lock)
             finally:
                 os.close(lock)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from gpate.accounting import read_ledger
 from gpate.desk.app import Desk, Page
-from gpate.desk.http import Refused, Request, Response, attachment
 from gpate.desk.jobs import JobRunning, Status
+from gpate.desk.server import Refused, Request, Response, attachment
 from gpate.desk.workspace import SAMPLES
 from gpate.errors import GpateError, InvalidValue
 from gpate.neighbours import protects_units
@@ -158,6 +158,7 @@ def _facts(desk: Desk, name: str) -> dict[str, Any]:
         "state": state,
         "jobs": jobs,
         "verify": jobs["verify"],
+        "book": _book(state.fit),
         "changed": _changed(folder / "release", jobs["verify"]),
         "signed": (folder / "release" / _SIGNATURE).is_file(),
         "keys": sorted(_keys()),
@@ -177,6 +178,11 @@ def _new_sample(desk: Desk, run: str) -> str:
     taken = {path.name.split(".")[0] for path in (desk.workspace.root / SAMPLES).glob("*")}
     names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name.partition("/")[2].split(".")[0] not in taken)
+
+
+def _book(fit: Status | None) -> str:
+    """The budget book that a run was started with; empty if it had none, or was not started here."""
+    return "" if fit is None else fit.job.book
 
 
 def _when(seconds: float) -> str:
@@ -226,7 +232,8 @@ def resume(desk: Desk, request: Request) -> Response:
             problem="This run cannot be resumed: it is finished, or never began.",
             status=HTTPStatus.CONFLICT,
         )
-    return _started(desk, request, "fit", ["fit", "--resume", desk.workspace.argument(name), "--json"])
+    book = _book(desk.jobs.status("fit", name))
+    return _started(desk, request, "fit", ["fit", "--resume", desk.workspace.argument(name), "--json"], book=book)
 
 
 def stop(desk: Desk, request: Request) -> Response:
@@ -238,9 +245,8 @@ def stop(desk: Desk, request: Request) -> Response:
 
 def verify(desk: Desk, request: Request) -> Response:
     """Recomputes every claim of the release."""
-    arguments, fit = ["verify", _release(desk, request)], desk.jobs.status("fit", _name(desk, request))
-    if fit is not None and "--budget" in fit.job.arguments:
-        arguments += ["--budget", fit.job.arguments[fit.job.arguments.index("--budget") + 1]]
+    arguments, book = ["verify", _release(desk, request)], _book(desk.jobs.status("fit", _name(desk, request)))
+    arguments += ["--budget", book] if book else []
     return _started(desk, request, "verify", [*arguments, "--json"])
 
 
@@ -297,10 +303,12 @@ def _release(desk: Desk, request: Request) -> str:
     return desk.workspace.argument(f"{name}/release")
 
 
-def _started(desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "") -> Response:
+def _started(
+    desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "", book: str = ""
+) -> Response:
     name = _name(desk, request)
     try:
-        desk.jobs.start(kind, name, arguments, output=output)
+        desk.jobs.start(kind, name, arguments, output=output, book=book)
     except JobRunning as problem:
         return show(desk, request, problem=str(problem), status=HTTPStatus.CONFLICT)
     return Response.to("/run", name=name)

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpate.atomic_files import written_whole
 from gpate.desk.app import Desk, Page
-from gpate.desk.http import Refused, Request, Response
+from gpate.desk.server import Refused, Request, Response
 from gpate.desk.workspace import SCHEMAS
 from gpate.errors import GpateError, InvalidValue
 from gpate.schema import Schema, TableSchema

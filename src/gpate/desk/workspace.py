@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from gpate.addresses import address_of
-from gpate.desk.http import Refused
+from gpate.desk.server import Refused
 from gpate.errors import InvalidValue
 from gpate.safe_parsing import attempt
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import socket
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gpate.desk import http
+from gpate.desk import jobs, server
 from gpate.desk.app import _routes
 from gpate.desk.jobs import DeskRunning
 from tests.command import gpate
@@ -123,20 +125,20 @@ def test_pages_for_another_site_are_refused(client: Client) -> None:
 
 def test_huge_and_broken_forms_are_refused_without_being_kept(client: Client) -> None:
     good = {"Cookie": client.cookie, "Origin": f"http://{client.host}", "Content_Type": FORM}
-    assert client.ask("POST", "/fit", b"x" * (http.MOST_BYTES + 1), **good).status == 413
+    assert client.ask("POST", "/fit", b"x" * (server.MOST_BYTES + 1), **good).status == 413
     assert client.ask("POST", "/fit", b"x" * 2**21, **{**good, "Content_Length": "9" * 30}).status == 413
     assert client.ask("POST", "/fit", b"x", **{**good, "Content_Length": "-1"}).status == 411
     assert client.ask("POST", "/fit", b"x", **{**good, "Content_Length": "²"}).status in (400, 411)
     assert client.ask("POST", "/fit", b"0\r\n\r\n", **{**good, "Transfer_Encoding": "chunked"}).status == 411
     assert client.ask("POST", "/fit", b"{}", **{**good, "Content_Type": "text/plain"}).status == 415
     assert client.ask("POST", "/fit", b"a=%ff&form_token=x", **good).status == 400
-    assert client.ask("POST", "/fit", b"a&" * (http.MOST_FIELDS + 1), **good).status == 400
+    assert client.ask("POST", "/fit", b"a&" * (server.MOST_FIELDS + 1), **good).status == 400
     assert client.ask("POST", "/fit", b"a=%00", **good).status == 400
     assert client.ask("POST", "/fit", "ü".encode("latin-1"), **good).status == 400
 
 
 def test_a_request_that_comes_too_slowly_is_cut(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SECONDS", 0.5)
+    monkeypatch.setattr(server, "SECONDS", 0.5)
     with socket.create_connection(("127.0.0.1", client.server.server_port), timeout=30) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\n")
         for _ in range(200):  # a header without end, a byte at a time
@@ -315,6 +317,18 @@ def test_an_error_that_has_no_name_shows_nothing_of_it(
     assert CANARY not in answer.text + caplog.text
 
 
+def test_a_full_disk_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), CANARY)
+
+    monkeypatch.setattr(jobs, "write_durably", full)
+    answer = client.post("/fit", data="visits.csv", schema="people.yaml", epsilon="1", delta="1e-6", run="r")
+    assert answer.status == 507
+    assert "No space left" in answer.text
+    assert CANARY not in answer.text
+    assert not (client.app.workspace.root / "began").exists()
+
+
 def test_another_desk_of_the_same_folder_is_refused(client: Client) -> None:
     with pytest.raises(DeskRunning, match="open in"), serving(client.app.workspace.root):
         pytest.fail("There are two.")
@@ -323,10 +337,10 @@ def test_another_desk_of_the_same_folder_is_refused(client: Client) -> None:
 def test_the_command_prints_the_address_and_ends_with_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(server: http.Server) -> None:
+    def interrupted(_: server.Server) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(http.Server, "serve_forever", interrupted)
+    monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     for _ in range(2):  # the folder is free again
         assert gpate("desk", tmp_path, "--json") == 130
         said = capsys.readouterr()
