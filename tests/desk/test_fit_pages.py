@@ -73,6 +73,15 @@ def test_words_change_with_the_settings(client: Client) -> None:
     assert "all records of each unit" in client.get("/meaning", epsilon="1", delta="1e-6", schema="units.yaml").text
 
 
+def test_without_scripts_the_form_says_what_was_typed_means(client: Client) -> None:
+    answer = client.post("/fit/meaning", **{**GOOD, "epsilon": "0.1", "quick": "yes"})
+    assert answer.status == 200
+    assert "at most 52%" in answer.text
+    assert 'value="0.1"' in answer.text
+    assert "checked" in answer.text
+    assert not starts(client)
+
+
 def test_a_book_says_what_is_left_and_refuses_what_does_not_fit(client: Client) -> None:
     root = client.app.workspace.root
     assert (

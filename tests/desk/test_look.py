@@ -6,7 +6,9 @@ Screenshots land in the folder that GPATE_SCREENSHOTS names, for those who want 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,37 @@ def test_progress_is_shown_without_losing_the_focus(tab: Browser, desk: Client) 
     assert tab.run(NAMED) == "Stop after this step"
     assert "0.75 of 1" in tab.run("document.getElementById('progress').textContent")
     assert tab.log == []
+
+
+EVIL = """<!doctype html><title>evil</title><iframe src="{desk}/" name="frame"></iframe><iframe name="sink"></iframe>
+<form id="f" method="post" action="{desk}/fit" target="sink"><input name="data" value="visits.csv"><input name="schema" value="people.yaml">
+<input name="epsilon" value="9"><input name="delta" value="1e-6"><input name="run" value="runs/evil"></form>
+<script>f.submit();
+fetch("{desk}/", {{credentials: "include"}}).then(a => a.text())
+  .then(t => document.title = "read " + t.length, () => document.title = "refused");
+</script>"""
+
+
+@pytest.mark.slow
+def test_another_site_on_this_machine_cannot_use_the_session(tab: Browser, desk: Client) -> None:
+    """Another port of 127.0.0.1 is the same site to a browser, which sends it the cookie; its origin is another."""
+
+    class Evil(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(EVIL.format(desk=desk.server.address).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Evil) as other:
+        threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
+        tab.open(desk.server.first_address)
+        tab.open(f"http://127.0.0.1:{other.server_port}/")
+        assert wait_for(tab, "document.title !== 'evil' && document.title") == "refused"
+        asked = [address for address in tab.loads if address.startswith(desk.server.address)]
+        assert len(asked) >= 3, "it did try"
+        other.shutdown()
+    assert "runs/evil" not in desk.app.jobs.runs()
+    assert not (desk.app.workspace.root / "runs" / "evil").exists()

@@ -102,7 +102,7 @@ def test_contents_are_names_of_what_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "false.budget").write_text("{}\n")
     found = Workspace(tmp_path).contents()
     assert found.data == ("deep/more.parquet", "visits.csv")
-    assert found.folders == ("deep", "runs")
+    assert found.folders == ("deep",), "a folder of runs is no data"
     assert found.schemas == ("s.yaml",)
     assert found.books == ("clinic.budget",)
     assert found.runs == ("runs/one",)

@@ -14,13 +14,13 @@ from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import Job
 from gpate.desk.meaning import Meaning, book_state, fitting, meaning, neighbours_of, typed
 from gpate.desk.run_pages import run_state
+from gpate.desk.schema_pages import draft_at
 from gpate.desk.server import Refused, Request, Response
 from gpate.desk.workspace import ARRAYS, BOOKS, TABLES
 from gpate.errors import GpateError, InvalidValue, require_count
 from gpate.neighbours import RECORD
 from gpate.safe_parsing import attempt
 from gpate.schema import Schema
-from gpate.schema.draft_file import DraftFile
 
 DEFAULTS = {"epsilon": "1", "delta": "1e-6", "recipe": "default"}
 
@@ -50,14 +50,14 @@ def _schema_state(desk: Desk, name: str) -> str:
     """In a few words whether a schema is complete; empty if it is."""
     path = desk.workspace.inside(name)
     facts = attempt(path.stat)
-    return "not there" if facts is None else _state_of_schema(path, facts.st_mtime_ns, facts.st_size)
+    return "not there" if facts is None else _state_of_schema(path, facts.st_mtime_ns, facts.st_ino)
 
 
 @lru_cache(maxsize=256)
-def _state_of_schema(path: Path, changed: int, size: int) -> str:
+def _state_of_schema(path: Path, changed: int, inode: int) -> str:
     """Cached as long as the file is the same."""
     try:
-        file = DraftFile.load(path)
+        file = draft_at(path)
     except GpateError:
         file = None
     if file is not None and (file.open or file.open_keys):
@@ -155,6 +155,11 @@ def _meaning(desk: Desk, request: Request) -> dict[str, Any]:
     }
 
 
+def again(desk: Desk, request: Request) -> Response:
+    """The form with what was typed, and what it means: for browsers without scripts. Starts nothing."""
+    return form(desk, request)
+
+
 def _job(desk: Desk, request: Request) -> Job:
     """The fit that a form asks for, not started."""
     data = request.get("address") or request.get("data")
@@ -250,6 +255,7 @@ ROUTES: dict[tuple[str, str], Page] = {
     ("GET", "/fit"): form,
     ("GET", "/meaning"): meaning_part,
     ("POST", "/fit"): start,
+    ("POST", "/fit/meaning"): again,
     ("GET", "/budget"): budget,
     ("GET", "/budget/new"): new_budget,
     ("POST", "/budget/new"): create_budget,

@@ -12,6 +12,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def show(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus 
     """A schema as a table, and what is still open."""
     path, name = _path(desk, request)
     try:
-        file = DraftFile.load(path)
+        file = draft_at(path)
     except GpateError as trouble:
         return _other_schema(desk, path, name, trouble)
     invalid = ""
@@ -177,7 +178,7 @@ def constraint(desk: Desk, request: Request) -> Response:
 def column(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     """The form of one column."""
     path, name = _path(desk, request)
-    file = DraftFile.load(path)
+    file = draft_at(path)
     which = request.get("name")
     entry = _entry(file, which)
     kind = accepted(entry).get("type")
@@ -267,6 +268,17 @@ def _answered(name: str, entry: Mapping[str, Any], request: Request) -> dict[str
 def _own(entry: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """Whether values may be missing is each column's own."""
     return {"missing": entry.get("missing") is True} if said.get("type") != "id" else {}
+
+
+def draft_at(path: Path) -> DraftFile:
+    """A draft, to be read and not changed: it is parsed once as long as the file is the same."""
+    facts = path.stat()
+    return _parsed(path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, changed: int, size: int, inode: int) -> DraftFile:
+    return DraftFile.load(path)
 
 
 def _path(desk: Desk, request: Request) -> tuple[Path, str]:

@@ -139,6 +139,7 @@ class Workspace:
                 schemas.append(name)
             elif _is_book(path):
                 books.append(name)
+        folders = [name for name in folders if not any(run.startswith(f"{name}/") for run in runs)]
         return Contents(
             data=tuple(data), folders=tuple(folders), schemas=tuple(schemas), books=tuple(books), runs=tuple(runs)
         )
