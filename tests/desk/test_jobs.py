@@ -115,6 +115,23 @@ def test_an_error_without_a_name_is_not_quoted(jobs: Jobs, tmp_path: Path) -> No
     jobs.close()
 
 
+def test_of_a_fit_only_named_errors_are_shown(jobs: Jobs, tmp_path: Path) -> None:
+    """A warning of a library, or the last line of a traceback whose head is lost, may quote a record."""
+    (tmp_path / "go").touch()
+    for kind in ("fit", "sign"):
+        jobs.start(kind, "r", [kind])
+        ended(jobs, kind)
+        (jobs.place(kind, "r") / "stdout").unlink()
+        said = f"lib.py:1: UserWarning: {CANARY}\nValueError: {CANARY}\nColumnMissing: no column 'x'. Fix: add it.\n"
+        (jobs.place(kind, "r") / "stderr").write_text(said)
+    fit, sign = jobs.status("fit", "r"), jobs.status("sign", "r")
+    assert fit is not None
+    assert fit.problem == "ColumnMissing: no column 'x'. Fix: add it."
+    assert sign is not None
+    assert "UserWarning" in sign.problem, "it reads no record, and ssh-keygen's own lines help"
+    jobs.close()
+
+
 def test_a_command_of_another_kind_of_end(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.start("fit", "r", ["fit"])
     wait(lambda: (tmp_path / "began").exists())

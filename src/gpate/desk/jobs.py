@@ -8,6 +8,7 @@ run has released and spent is in its own folder and ledger, which no job replace
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import fcntl
 import hashlib
@@ -40,6 +41,7 @@ _NICE = 5
 PROGRAM = (sys.executable, "-P", "-m", "gpate")
 """The command `gpate`; by -P no module is taken from the workspace, in which it runs."""
 _UNNAMED = re.compile(r"Traceback|[╭│╰]")
+_NAMED = re.compile(r"([A-Z][A-Za-z]+): |Stopped")
 _KEPT = ("stdout", "stderr", "report.html")
 
 
@@ -227,7 +229,7 @@ class Jobs:
                 dict.fromkeys(str(line["warning"]) for line in said if isinstance(line, dict) and "warning" in line)
             ),
             result=result,
-            problem=_problem(said, place) if ended and result is None else "",
+            problem=_problem(job.kind, said, place) if ended and result is None else "",
         )
 
     def runs(self) -> list[str]:
@@ -296,10 +298,16 @@ def _result(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _problem(said: list[dict[str, Any] | str], place: Path) -> str:
-    """The command's own words for why it ended; of an error without a name only that there was one."""
+def _problem(kind: str, said: list[dict[str, Any] | str], place: Path) -> str:
+    """The command's own words for why it ended; of an error without a name only that there was one.
+
+    A fit reads records, and a library's warning may quote one: of what it printed only its named errors are shown.
+    """
     words = [line for line in said if isinstance(line, str)]
-    if any(_UNNAMED.search(line) for line in words):
+    unnamed = any(_UNNAMED.search(line) for line in words)
+    if kind == "fit":
+        words = [line for line in words if (name := _NAMED.match(line)) and not hasattr(builtins, name[1] or "")]
+    if unnamed:
         return f"It ended with an error that has no name. Its log, which is confidential: {place / 'stderr'}"
     if words:
         return "\n".join(words[-6:])
