@@ -132,6 +132,13 @@ def test_a_fit_is_the_shown_command(client: Client) -> None:
     assert "Running" in page
     assert "Spent so far: ε = 0.5 of 1" in page
     assert "A note." in page
+    with (client.app.jobs.place("fit", "runs/one") / "stderr").open("a") as log:
+        log.write(
+            '{"fraction": 0.5, "spend": 1.0, "epsilon": 1.0, "seconds_left": null, "replayed": true, "stage": "labeller"}\n'
+        )
+    part = client.get("/run/live", name="runs/one").text
+    assert "Running: labeller" in part
+    assert "already charged" in part
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_what_a_form_says_is_text_and_nothing_else(client: Client) -> None:
     ]
     for answer in answers:
         assert "<script>alert" not in answer.text
-        assert "49" not in answer.text.replace("{{ 123456 * 1000 }}", "")
+        assert "123456000" not in answer.text
 
 
 def test_an_error_that_has_no_name_shows_nothing_of_it(
