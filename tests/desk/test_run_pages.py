@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpate.release.release_files import NAMES
 from gpate.report import write_report
 from tests.desk.client import CANARY, Client, inputs_without_label
 from tests.releases import make_release
@@ -86,7 +87,8 @@ def test_what_cannot_be_is_named(finished: Client) -> None:
     assert finished.post("/run/resume", name="runs/one").status == 409
     for path in ("/run/report", "/run/report/keep", "/run/sample/keep"):
         assert finished.get(path, name="runs/one").status == 404
-    assert finished.get("/run", name="runs/none").status == 404
+    for name in ("runs/none", "runs", "runs/one/release", "visits.csv"):
+        assert finished.get("/run", name=name).status == 404
     assert not (finished.app.workspace.root / "began").exists()
 
 
@@ -113,7 +115,7 @@ def test_the_download_is_the_release_and_nothing_else(finished: Client) -> None:
     release = finished.app.workspace.root / "runs" / "one" / "release"
     (release / "notes.txt").write_text(CANARY)
     before = zipfile.ZipFile(io.BytesIO(finished.get("/run/release", name="runs/one").body))
-    names = ["certificate.json", "config.json", "generator.safetensors", "ledger.jsonl", "schema.yaml"]
+    names = sorted(NAMES)
     assert sorted(before.namelist()) == [f"release/{name}" for name in names]
     for name in names:
         assert before.read(f"release/{name}") == (release / name).read_bytes()

@@ -17,7 +17,7 @@ from gpate.desk import jobs, server
 from gpate.desk.app import _routes
 from gpate.desk.jobs import DeskRunning
 from tests.command import gpate
-from tests.desk.client import CANARY, Client, serving
+from tests.desk.client import CANARY, RECORDS, Client, serving
 
 ROUTES = sorted(_routes())
 FORM = "application/x-www-form-urlencoded"
@@ -286,6 +286,27 @@ def test_no_path_leads_out_of_the_folder(traps: Client) -> None:
             assert path in ("/fit", "/meaning", "/fit/meaning")
     assert everything_in(traps.app.workspace.root.parent) == before
     assert not (traps.app.workspace.root / "began").exists()
+
+
+def test_a_data_file_is_opened_as_data_alone(client: Client) -> None:
+    """As a schema, a book or a run it is refused by its name, before a parser could quote it."""
+    keys = ("file", "schema", "budget", "name")
+    for method, path in ROUTES:
+        for key in keys:
+            fields = {
+                "data": "visits.csv",
+                "epsilon": "1",
+                "delta": "1e-6",
+                "run": "r",
+                "schema": "people.yaml",
+                key: "visits.csv",
+            }
+            answer = client.get(path, **fields) if method == "GET" else client.post(path, **fields)
+            assert CANARY not in answer.text
+            assert "48151" not in answer.text
+        (client.app.workspace.root / "go").touch()
+        client.until("fit", "r")
+    assert (client.app.workspace.root / "visits.csv").read_text() == RECORDS
 
 
 def test_links_and_hidden_files_are_not_listed(traps: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def test_contents_are_names_of_what_can_be_used(tmp_path: Path) -> None:
     for half in ("private", "release"):
         (tmp_path / "runs" / "one" / half).mkdir(parents=True)
     (tmp_path / "runs" / "one" / "private" / "x.csv").touch()
+    (tmp_path / os.fsdecode(b"\xff.csv")).touch()  # a name that is no text
     BudgetBook.create(tmp_path / "clinic.budget", epsilon=1.0, delta=1e-6)
     (tmp_path / "false.budget").write_text("{}\n")
     found = Workspace(tmp_path).contents()

@@ -132,10 +132,10 @@ def _meaning(desk: Desk, request: Request) -> dict[str, Any]:
     book, unfit, wrong = None, "", ""
     try:
         schema = request.get("schema")
-        relation = neighbours_of(desk.workspace.existing(schema, "schema")) if schema else ""
+        relation = neighbours_of(desk.workspace.schema(schema)) if schema else ""
         asked = meaning(request.get("epsilon"), request.get("delta"), relation or RECORD)
         if name := request.get("budget"):
-            path = desk.workspace.existing(name, "budget book")
+            path = desk.workspace.book(name)
             book, unfit = book_state(path, name, delta=asked.delta), fitting(path, asked)
     except GpateError as problem:
         wrong = str(problem)
@@ -167,15 +167,14 @@ def _job(desk: Desk, request: Request) -> Job:
         raise InvalidValue("data", data, "a file or folder here, or the address of a table", "Fix: choose one.")
     if not request.get("schema"):
         raise InvalidValue("schema", "", "chosen", "Fix: draft one from the data on the first page, and confirm it.")
-    schema = desk.workspace.existing(request.get("schema"), "schema")
-    relation = neighbours_of(schema)
+    relation = neighbours_of(desk.workspace.schema(request.get("schema")))
     asked = meaning(request.get("epsilon"), request.get("delta"), relation)
     run = desk.workspace.new_name("name of the run", request.get("run"))
     arguments = ["fit", desk.workspace.source(data), "--schema", desk.workspace.argument(request.get("schema"))]
     arguments += ["--epsilon", _plain(asked.epsilon), "--delta", _plain(asked.delta), "--out", run]
     book = ""
     if request.get("budget"):
-        desk.workspace.existing(request.get("budget"), "budget book")
+        desk.workspace.book(request.get("budget"))
         book = desk.workspace.argument(request.get("budget"))
         arguments += ["--budget", book]
     if (recipe := request.get("recipe")) not in ("", DEFAULTS["recipe"]):
@@ -218,7 +217,7 @@ def start(desk: Desk, request: Request) -> Response:
 
 def budget(desk: Desk, request: Request) -> Response:
     """One book: what is spent, and by which runs."""
-    path = desk.workspace.existing(request.get("file"), "budget book")
+    path = desk.workspace.book(request.get("file"))
     name = desk.workspace.relative(path)
     return desk.page("budget.html", state=book_state(path, name))
 
@@ -241,7 +240,7 @@ def create_budget(desk: Desk, request: Request) -> Response:
             path,
             epsilon=typed("epsilon", request.get("epsilon")),
             delta=typed("delta", request.get("delta")),
-            neighbours=neighbours_of(desk.workspace.existing(schema, "schema")) if schema else None,
+            neighbours=neighbours_of(desk.workspace.schema(schema)) if schema else None,
         )
     except Refused:
         raise

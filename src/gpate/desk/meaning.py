@@ -110,6 +110,13 @@ def typed(name: str, text: str) -> float:
 
 def neighbours_of(schema: Path) -> str:
     """The relation that a schema declares."""
+    facts = schema.stat()
+    return _neighbours_of(schema, facts.st_mtime_ns, facts.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _neighbours_of(schema: Path, changed: int, inode: int) -> str:
+    """Cached as long as the file is the same: it is asked for with every key that a person types."""
     return Schema.load(schema).neighbours
 
 

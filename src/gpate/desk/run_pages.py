@@ -22,7 +22,7 @@ from gpate.accounting import read_ledger
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import JobRunning, Status
 from gpate.desk.server import Refused, Request, Response, attachment
-from gpate.desk.workspace import SAMPLES
+from gpate.desk.workspace import SAMPLES, is_run
 from gpate.errors import GpateError, InvalidValue
 from gpate.neighbours import protects_units
 from gpate.report.privacy_section import chance_to_guess
@@ -131,7 +131,7 @@ def _certificate(path: Path) -> dict[str, Any]:
 def _name(desk: Desk, request: Request) -> str:
     """The run that a request is about."""
     name = desk.workspace.relative(desk.workspace.inside(request.get("name")))
-    if not (desk.workspace.root / name).is_dir() and desk.jobs.status("fit", name) is None:
+    if not is_run(desk.workspace.root / name) and desk.jobs.status("fit", name) is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"There is no run {name!r}. Fix: go back to the list of runs.")
     return name
 

@@ -282,9 +282,7 @@ def _parsed(path: Path, changed: int, size: int, inode: int) -> DraftFile:
 
 
 def _path(desk: Desk, request: Request) -> tuple[Path, str]:
-    path = desk.workspace.existing(request.get("file"), "schema")
-    if not path.name.lower().endswith(SCHEMAS):
-        raise Refused(HTTPStatus.FORBIDDEN, "This is not a schema. Fix: choose a file that ends in .yaml or .yml.")
+    path = desk.workspace.schema(request.get("file"))
     return path, desk.workspace.relative(path)
 
 

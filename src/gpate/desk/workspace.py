@@ -78,14 +78,24 @@ class Workspace:
             raise Refused(HTTPStatus.BAD_REQUEST, "This name is longer than any file's.")
         return path
 
-    def existing(self, name: str, what: str) -> Path:
-        """The same, if something is there."""
+    def existing(self, name: str, what: str, *, suffixes: tuple[str, ...] = ()) -> Path:
+        """The same, if something is there, and has one of these endings: a data file is opened as nothing else."""
         path = self.inside(name)
+        if suffixes and not path.name.lower().endswith(suffixes):
+            raise Refused(HTTPStatus.FORBIDDEN, f"{name!r} is no {what}. Fix: give one that ends in {suffixes[0]}.")
         if not path.exists():
             raise Refused(
                 HTTPStatus.NOT_FOUND, f"There is no {what} {name!r} in this folder any more. Fix: choose another."
             )
         return path
+
+    def schema(self, name: str) -> Path:
+        """The file of a schema."""
+        return self.existing(name, "schema", suffixes=SCHEMAS)
+
+    def book(self, name: str) -> Path:
+        """The file of a budget book."""
+        return self.existing(name, "budget book", suffixes=BOOKS)
 
     def new_name(self, what: str, name: str, *, suffixes: tuple[str, ...] = ()) -> str:
         """A name for something new: letters, digits and a few signs, so that it is the same in a terminal.
@@ -165,7 +175,8 @@ class Workspace:
             found = self.inside(path.relative_to(self.root).as_posix())
         except OutsideWorkspace:
             return None
-        return path if found.exists() else None
+        shown = attempt(lambda: str(path).encode())  # a name that is no text cannot be asked for
+        return path if shown is not None and found.exists() else None
 
 
 def is_run(folder: Path) -> bool:
