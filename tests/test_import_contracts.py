@@ -26,6 +26,7 @@ PLANTED = {
     "the gate imports a generator": ("boundary/sums.py", "from gpate.generators import Student", "The gate"),
     "accounting imports torch": ("accounting/rdp.py", "import torch", "Accounting"),
     "a method packs exact sums": ("methods/base.py", "from gpate.boundary.parts import packed", "Sums in transit"),
+    "the desk reads records": ("desk/schema_pages.py", "from gpate.records import read_columns", "The desk"),
     "a release imports a method": ("release/load.py", "from gpate.methods import method_named", "A release"),
 }
 

@@ -25,6 +25,28 @@ FLAGS += "--disable-extensions --remote-debugging-pipe".split()
 FLAGS += "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps".split()
 FLAGS += ["--no-proxy-server"]
 
+# WCAG 2.2, success criterion 1.4.3: the contrast of every text with what lies behind it.
+LOW_CONTRAST = """(() => {
+  const parse = c => { const p = c.match(/[\\d.]+/g).map(Number); return [p[0], p[1], p[2], p.length > 3 ? p[3] : 1]; };
+  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const behind = e => {
+    for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 1) return c; }
+  };
+  const low = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let seen = 0;
+  while (walk.nextNode()) {
+    const e = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || e.tagName === "title") continue;
+    const style = getComputedStyle(e), ink = parse(e.namespaceURI.endsWith("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x), large = parseFloat(style.fontSize) >= 24;
+    seen += 1;
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < (large ? 3 : 4.5)) low.push([e.className.baseVal ?? e.className, walk.currentNode.data.slice(0, 40), ratio]);
+  }
+  return [seen, low];
+})()"""
+
 
 class Browser:
     """A tab. `loads`, `log` hold what the page asked for and complained about since it was opened."""
@@ -72,23 +94,54 @@ class Browser:
         elif method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
             self.log.append(f"{method}: {json.dumps(found)[:500]}")
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, scheme: str = "light", media: str = "") -> None:
-        """Loads a page at a size, in a colour scheme, and waits until it is drawn."""
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, scheme: str = "light", media: str = ""
+    ) -> None:
+        """Loads a file or an address at a size, in a colour scheme, and waits until it is drawn."""
         self.loads, self.log, self.events = [], [], []
         phone = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.ask(
             "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
         )
-        self.ask("Page.navigate", url=path.resolve().as_uri())
+        self.ask("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Waits until a page that was asked for, since `open` or the last call of this, is drawn."""
         while "Page.loadEventFired" not in self.events:
             self._next()
+        self.events = []
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression. The page's policy binds the page, not the debugger."""
-        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitGuarantee=True)
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """A key of the keyboard: Tab, Enter, Space, ArrowDown, Home, or what types one character."""
+        codes = {"Tab": (9, ""), "Enter": (13, "\r"), "Space": (32, " "), "ArrowDown": (40, ""), "Home": (36, "")}
+        code, text = codes.get(key, (ord(key[0].upper()), key))
+        facts = {
+            "key": " " if key == "Space" else key,
+            "code": key,
+            "windowsVirtualKeyCode": code,
+            "modifiers": 8 * shift,
+        }
+        self.ask("Input.dispatchKeyEvent", type="keyDown", **facts, **({"text": text} if text else {}))
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **facts)
+
+    def type(self, text: str) -> None:
+        """Replaces what the focused field holds by a text, as someone does who selects all of it and types."""
+        self.run("document.activeElement.select?.()")
+        self.ask("Input.insertText", text=text)
+
+    def roles(self) -> list[tuple[str, str]]:
+        """Role and name of each element, as a screen reader has them."""
+        nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
+        shown = [node for node in nodes if not node.get("ignored")]
+        return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in shown if "role" in node]
 
     def screenshot(self, path: Path) -> None:
         """The whole page as a PNG."""

@@ -13,7 +13,7 @@ import pytest
 
 from gpate.report import write_report
 from tests.releases import IMAGES, make_release
-from tests.report.browser import CHROMIUM, Browser, browser
+from tests.report.browser import CHROMIUM, LOW_CONTRAST, Browser, browser
 from tests.report.fixtures import evaluation, hostile_schema, membership, real_table, wide_schema
 from tests.report.test_page import real_images
 
@@ -31,28 +31,6 @@ CUT_TEXTS = """[...document.querySelectorAll("svg.figure text")].filter(t => {
   const box = t.getBBox(), view = t.ownerSVGElement.viewBox.baseVal;
   return box.x < -1 || box.x + box.width > view.width + 1 || box.y < -1 || box.y + box.height > view.height + 1;
 }).map(t => t.textContent)"""
-
-# WCAG 2.2, success criterion 1.4.3: the contrast of every text with what lies behind it.
-LOW_CONTRAST = """(() => {
-  const parse = c => { const p = c.match(/[\\d.]+/g).map(Number); return [p[0], p[1], p[2], p.length > 3 ? p[3] : 1]; };
-  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
-  const behind = e => {
-    for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 1) return c; }
-  };
-  const low = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  let seen = 0;
-  while (walk.nextNode()) {
-    const e = walk.currentNode.parentElement;
-    if (!walk.currentNode.data.trim() || e.tagName === "title") continue;
-    const style = getComputedStyle(e), ink = parse(e.namespaceURI.endsWith("svg") ? style.fill : style.color);
-    const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x), large = parseFloat(style.fontSize) >= 24;
-    seen += 1;
-    const ratio = (a + .05) / (b + .05);
-    if (ratio < (large ? 3 : 4.5)) low.push([e.className.baseVal ?? e.className, walk.currentNode.data.slice(0, 40), ratio]);
-  }
-  return [seen, low];
-})()"""
 
 # Success criterion 1.4.11: what must be seen to understand a figure has a contrast of 3 with its card.
 FIGURE_COLOURS = """(() => {

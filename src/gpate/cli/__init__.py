@@ -8,7 +8,7 @@ from functools import cache
 import typer
 from rich.markup import escape
 
-from gpate.cli import account, audit, budget, evaluate, fit, report, sample, schema, sign, verify
+from gpate.cli import account, audit, budget, desk, evaluate, fit, report, sample, schema, sign, verify
 from gpate.cli.interrupt import Stoppable
 from gpate.cli.terminal import EXIT_CODES, USAGE, errors
 from gpate.errors import GpateError, PluginError
@@ -30,6 +30,7 @@ app.command("sign", epilog=EXIT_CODES)(sign.sign)
 app.command("verify", epilog=EXIT_CODES)(verify.verify)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("report")(report.report)
+app.command("desk")(desk.desk)
 app.command("audit", epilog=EXIT_CODES)(audit.audit)
 app.add_typer(schema.app, name="schema")
 app.add_typer(account.app, name="account")

@@ -21,7 +21,7 @@ from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.declaration import TODO
 from gpate.schema.dictionary import Dictionary, read_dictionary
 from gpate.schema.draft import Paid, combine, draft
-from gpate.schema.file_types import column_types
+from gpate.schema.file_types import column_types, stated_in
 from gpate.schema.proposals import DATE, Guess, Proposals, propose, row_id_of
 
 ROW = "row"
@@ -94,8 +94,7 @@ def init(
         unit = None
     else:
         known.pop(unit)
-    parquet = data.suffix in (".parquet", ".pq")
-    source = "read from the file's metadata" if parquet else "read from the first line, declared or left open"
+    source = stated_in(data)
     text = draft(known, source=source, unit=unit, dictionary=described, proposals=guesses)  # errors come before costs
     if schema_epsilon is not None and ledger is not None:
         asked = Budget(epsilon=require_epsilon(schema_epsilon), delta=delta)

@@ -11,7 +11,7 @@ from rich.text import Text
 from gpate.cli.terminal import console
 from gpate.errors import GpateError, InvalidValue
 from gpate.schema import Schema, TableSchema
-from gpate.schema.answers import answer, chosen, yes_or_no
+from gpate.schema.answers import answer, as_text, chosen, yes_or_no
 from gpate.schema.columns import COLUMN_TYPES
 from gpate.schema.draft import accepted, is_open, proposed
 from gpate.schema.draft_file import DraftFile
@@ -247,11 +247,7 @@ class Session:
         self._file.put({name: answer(name, self._file.columns[name], field, said)})
 
     def _field(self, name: str, field: str) -> None:
-        value = accepted(self._file.columns[name]).get(field)
-        listed = value if isinstance(value, list) else [value]
-        default = "" if value is None or is_open(value) else ", ".join(_quoted(item) for item in listed)
-        if default and self._file.columns[name].get("other") is not None:
-            default += ", ..."
+        default = as_text(self._file.columns[name], field)
         kind = self._file.columns[name]["type"]
         hints = _HINTS | (_LASTING if kind == "duration" else {})
         question = f"  {kind}, {hints.get(field, field)}"
@@ -288,8 +284,3 @@ class Session:
 def _said(entry: dict[str, Any]) -> dict[str, Any]:
     """What an entry says beside whether values may be missing."""
     return {key: value for key, value in entry.items() if key != "missing"}
-
-
-def _quoted(value: Any) -> str:
-    text = str(value)
-    return f'"{text}"' if any(sign in text for sign in ',|;"') else text

@@ -51,6 +51,24 @@ def answer(name: str, entry: Mapping[str, Any], field: str, text: str) -> dict[s
     return made
 
 
+def as_text(entry: Mapping[str, Any], field: str) -> str:
+    """What an entry says or proposes about a field, as a person would answer it; empty if it is open.
+
+    >>> as_text({"type": "categorical", "categories": ["a", "b, c", "other"], "other": "other"}, "categories")
+    'a, "b, c", other, ...'
+    """
+    value = accepted(entry).get(field)
+    if value is None or is_open(value):
+        return ""
+    listed = ", ".join(_quoted(item) for item in (value if isinstance(value, list) else [value]))
+    return f"{listed}, {OTHERS}" if field == "categories" and entry.get("other") is not None else listed
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if any(sign in text for sign in ',|;"') else text
+
+
 def type_called(name: str, text: str) -> str:
     """A type by its name, or the beginning of it."""
     word = text.strip().lower()

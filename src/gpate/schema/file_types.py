@@ -25,6 +25,12 @@ def column_types(path: str | os.PathLike[str]) -> dict[str, str]:
     return _parquet_types(path) if path.suffix in (".parquet", ".pq") else dict.fromkeys(_csv_names(path), TODO)
 
 
+def stated_in(path: str | os.PathLike[str]) -> str:
+    """Where names and types come from, for the head of a draft."""
+    parquet = Path(path).suffix in (".parquet", ".pq")
+    return "read from the file's metadata" if parquet else "read from the first line, declared or left open"
+
+
 def _csv_names(path: Path) -> list[str]:
     """From the first line alone."""
     if not path.name.endswith((".csv", ".csv.gz")):

@@ -1,0 +1,383 @@
+"""Pages about a run: its progress, resume, verify, report, sign, sample and download.
+
+What a page says of a run comes from its folder's public half (ledger and certificate) and from what the commands printed; nothing of
+`private/` is opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from gpate.accounting import read_ledger
+from gpate.desk.app import Desk, Page
+from gpate.desk.jobs import JobRunning, Status
+from gpate.desk.server import Refused, Request, Response, attachment
+from gpate.desk.workspace import SAMPLES, is_run
+from gpate.errors import GpateError, InvalidValue
+from gpate.neighbours import protects_units
+from gpate.report.privacy_section import chance_to_guess
+from gpate.safe_parsing import attempt, load_json
+from gpate.schema import Schema, TableSchema
+from gpate.version import __version__
+
+KINDS = ("verify", "report", "publish", "sign", "sample")
+_RELEASE = ("certificate.json", "config.json", "generator.safetensors", "ledger.jsonl", "schema.yaml")
+_SIGNATURE = "certificate.json.sig"
+_MOST_CERTIFICATE = 2**22
+_FORMATS = {True: (".csv", ".parquet"), False: (".npz", ".png")}
+"""In which synthetic records are written: tables, images."""
+_MOST_RECORDS = 10_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """Where a run stands.
+
+    Attributes:
+        word: running, finished, stopped (it can be resumed) or failed (nothing began).
+        fit: the latest fit or resume that the desk started; None if it started none.
+        epsilon: of its guarantee; None if it is not known yet.
+        delta: likewise.
+        spend: epsilon by its ledger.
+        neighbours: that the guarantee is about.
+        stamps: why it may not be released, if it is finished.
+    """
+
+    word: str
+    fit: Status | None
+    epsilon: float | None = None
+    delta: float | None = None
+    spend: float | None = None
+    neighbours: str = ""
+    stamps: tuple[str, ...] = ()
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether the guarantee is about all records of a unit."""
+        return protects_units(self.neighbours)
+
+    @property
+    def right(self) -> float | None:
+        """How often a guess about one unit can be right."""
+        if self.epsilon is None or self.delta is None:
+            return None
+        return chance_to_guess(self.epsilon, self.delta)
+
+
+def run_state(desk: Desk, name: str) -> RunState:
+    """Where a run stands, by its folder and the desk's latest fit."""
+    folder, fit = desk.workspace.inside(name), desk.jobs.status("fit", name)
+    running = fit is not None and fit.running
+    if running:
+        return RunState(word="running", fit=fit)
+    if (folder / "release" / "certificate.json").is_file():
+        word = "finished"
+    elif (folder / "private" / "run.json").is_file():
+        word = "stopped"
+    else:
+        return RunState(word="failed", fit=fit)
+    facts = _ledger(folder / "release" / "ledger.jsonl")
+    stated = _certificate(folder / "release" / "certificate.json") if word == "finished" else {}
+    return RunState(
+        word=word,
+        fit=fit,
+        epsilon=stated.get("epsilon", facts.get("epsilon")),
+        delta=stated.get("delta", facts.get("delta")),
+        spend=facts.get("spend"),
+        neighbours=facts.get("neighbours", ""),
+        stamps=tuple(stated.get("not_for_release", ())),
+    )
+
+
+def _ledger(path: Path) -> dict[str, Any]:
+    found = attempt(path.stat)
+    return {} if found is None else _ledger_facts(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=256)
+def _ledger_facts(path: Path, changed: int, size: int) -> dict[str, Any]:
+    """Budget and spend by a ledger; empty if it cannot be read. Cached as long as it is the same file."""
+    try:
+        contents = read_ledger(path)
+        budget = contents.header.budget
+        facts = {"epsilon": budget.epsilon, "delta": budget.delta, "spend": contents.spend}
+    except (GpateError, OSError):
+        return {}
+    return {**facts, "neighbours": contents.header.neighbours}
+
+
+def _certificate(path: Path) -> dict[str, Any]:
+    """The parts of a certificate that a page shows. `gpate verify` says whether they are right."""
+
+    def read() -> dict[str, Any]:
+        with path.open("rb") as file:
+            data = load_json(file.read(_MOST_CERTIFICATE))
+        numbers = {name: float(data[name]) for name in ("epsilon", "delta")}
+        return {**numbers, "not_for_release": [str(each) for each in data["not_for_release"]]}
+
+    return attempt(read) or {}
+
+
+def _name(desk: Desk, request: Request) -> str:
+    """The run that a request is about."""
+    name = desk.workspace.relative(desk.workspace.inside(request.get("name")))
+    if not is_run(desk.workspace.root / name) and desk.jobs.status("fit", name) is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"There is no run {name!r}. Fix: go back to the list of runs.")
+    return name
+
+
+def show(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A run and everything that can be done with it."""
+    name = _name(desk, request)
+    return desk.page("run.html", status=status, problem=problem, **_facts(desk, name))
+
+
+def live(desk: Desk, request: Request) -> Response:
+    """The part of the page that changes while a command runs."""
+    return desk.page("progress.html", **_facts(desk, _name(desk, request)))
+
+
+def _facts(desk: Desk, name: str) -> dict[str, Any]:
+    state = run_state(desk, name)
+    jobs = {kind: desk.jobs.status(kind, name) for kind in KINDS}
+    folder = desk.workspace.inside(name)
+    table = _is_table(folder / "release" / "schema.yaml") if state.word == "finished" else True
+    busy = [kind for kind, job in jobs.items() if job is not None and job.running]
+    return {
+        "run": name,
+        "state": state,
+        "jobs": jobs,
+        "verify": jobs["verify"],
+        "book": _book(state.fit),
+        "changed": _changed(folder / "release", jobs["verify"]),
+        "signed": (folder / "release" / _SIGNATURE).is_file(),
+        "keys": sorted(_keys()),
+        "formats": _FORMATS[table],
+        "table": table,
+        "sample_name": _new_sample(desk, name),
+        "busy": " ".join([state.word, *busy]),
+        "polled": bool(busy) or state.word == "running",
+        "version": __version__,
+        "when": _when,
+    }
+
+
+def _new_sample(desk: Desk, run: str) -> str:
+    """A name for a sample, without its ending, that no file has."""
+    stem = f"{SAMPLES}/{run.rpartition('/')[2]}"
+    taken = {path.name.split(".")[0] for path in (desk.workspace.root / SAMPLES).glob("*")}
+    names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name.partition("/")[2].split(".")[0] not in taken)
+
+
+def _book(fit: Status | None) -> str:
+    """The budget book that a run was started with; empty if it had none, or was not started here."""
+    return "" if fit is None else fit.job.book
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _is_table(path: Path) -> bool:
+    found = attempt(path.stat)
+    return found is None or _schema_is_table(path, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _schema_is_table(path: Path, changed: int) -> bool:
+    try:
+        return isinstance(Schema.load(path), TableSchema)
+    except GpateError:
+        return True
+
+
+def _changed(release: Path, verify: Status | None) -> bool:
+    """Whether a file of the release is newer than its verification."""
+    if verify is None or not release.is_dir():
+        return False
+    return any(path.stat().st_mtime > verify.job.started for path in release.iterdir() if path.is_file())
+
+
+def _keys() -> dict[str, Path]:
+    """The SSH keys of this person, by the names of their public halves."""
+    folder = Path("~/.ssh").expanduser()
+    found: dict[str, Path] = {}
+    for public in (attempt(lambda: sorted(folder.glob("*.pub"))) or [])[:50]:
+        private = public.with_suffix("")
+        found[private.name] = private if private.is_file() else public
+    return found
+
+
+# --- what a person starts -------------------------------------------------------------------------------------------
+
+
+def resume(desk: Desk, request: Request) -> Response:
+    """Goes on with a run that was stopped or killed; nothing is charged twice."""
+    name = _name(desk, request)
+    if run_state(desk, name).word not in ("stopped", "running"):
+        return show(
+            desk,
+            request,
+            problem="This run cannot be resumed: it is finished, or never began.",
+            status=HTTPStatus.CONFLICT,
+        )
+    book = _book(desk.jobs.status("fit", name))
+    return _started(desk, request, "fit", ["fit", "--resume", desk.workspace.argument(name), "--json"], book=book)
+
+
+def stop(desk: Desk, request: Request) -> Response:
+    """Asks a fit to stop after its iteration."""
+    name = _name(desk, request)
+    desk.jobs.stop("fit", name)
+    return Response.to("/run", name=name)
+
+
+def verify(desk: Desk, request: Request) -> Response:
+    """Recomputes every claim of the release."""
+    arguments, book = ["verify", _release(desk, request)], _book(desk.jobs.status("fit", _name(desk, request)))
+    arguments += ["--budget", book] if book else []
+    return _started(desk, request, "verify", [*arguments, "--json"])
+
+
+def report(desk: Desk, request: Request) -> Response:
+    """Writes the page about the run; no real record is read for it."""
+    kind = "publish" if request.get("publish") == "yes" else "report"
+    name = _name(desk, request)
+    _release(desk, request)
+    output = desk.jobs.place(kind, name) / "report.html"
+    arguments = ["report", desk.workspace.argument(name), "-o", desk.workspace.relative(output), "--force"]
+    arguments += ["--release"] if kind == "publish" else []
+    return _started(desk, request, kind, [*arguments, "--json"])
+
+
+def sign(desk: Desk, request: Request) -> Response:
+    """Signs the release with one of the person's SSH keys."""
+    key = _keys().get(request.get("key"))
+    if key is None:
+        return show(desk, request, problem="Choose one of the listed keys.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return _started(desk, request, "sign", ["sign", _release(desk, request), "--key", str(key), "--json"])
+
+
+def sample(desk: Desk, request: Request) -> Response:
+    """Writes synthetic records to a new file."""
+    release = _release(desk, request)
+    try:
+        number = request.get("number").replace(",", "")
+        if not (
+            number.isascii() and number.isdecimal() and 1 <= len(number) <= 9 and 1 <= int(number) <= _MOST_RECORDS
+        ):
+            raise InvalidValue("number of records", number, f"a whole number from 1 to {_MOST_RECORDS:,}")
+        output = f"{request.get('output')}{request.get('format')}"
+        endings = tuple(ending for each in _FORMATS.values() for ending in each)
+        desk.workspace.new_name("name of the file", output, suffixes=endings)
+        if output.startswith(f"{SAMPLES}/"):
+            (desk.workspace.root / SAMPLES).mkdir(exist_ok=True)
+        arguments = ["sample", release, "-n", str(int(number)), "-o", output]
+        if seed := request.get("seed"):
+            if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
+                raise InvalidValue("seed", seed, "a whole number >= 0")
+            arguments += ["--seed", seed]
+    except Refused:
+        raise
+    except GpateError as problem:
+        return show(desk, request, problem=str(problem), status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return _started(desk, request, "sample", [*arguments, "--json"], output=output)
+
+
+def _release(desk: Desk, request: Request) -> str:
+    """The release of a finished run, as an argument."""
+    name = _name(desk, request)
+    if run_state(desk, name).word != "finished":
+        raise Refused(HTTPStatus.CONFLICT, f"{name} has no release yet. Fix: wait until it is finished, or resume it.")
+    return desk.workspace.argument(f"{name}/release")
+
+
+def _started(
+    desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "", book: str = ""
+) -> Response:
+    name = _name(desk, request)
+    try:
+        desk.jobs.start(kind, name, arguments, output=output, book=book)
+    except JobRunning as problem:
+        return show(desk, request, problem=str(problem), status=HTTPStatus.CONFLICT)
+    return Response.to("/run", name=name)
+
+
+# --- what a person reads and keeps ----------------------------------------------------------------------------------
+
+
+def read_report(desk: Desk, request: Request) -> Response:
+    """The page about the run, under a policy of its own: its style sheet by its hash, pictures inside it, and nothing else."""
+    page = _written(desk, request, "publish" if request.get("publish") == "yes" else "report")
+    style = hashlib.sha256((files("gpate.report") / "templates" / "style.css").read_bytes()).digest()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; sandbox"
+    )
+    return Response(file=page.open("rb"), headers={"Content-Security-Policy": policy})
+
+
+def keep_report(desk: Desk, request: Request) -> Response:
+    """The page about the run, as a file."""
+    published = request.get("publish") == "yes"
+    page = _written(desk, request, "publish" if published else "report")
+    stem = _name(desk, request).rpartition("/")[2]
+    return Response.download(page, f"{stem}-{'public' if published else 'report'}.html")
+
+
+def _written(desk: Desk, request: Request, kind: str) -> Path:
+    name = _name(desk, request)
+    page, job = desk.jobs.place(kind, name) / "report.html", desk.jobs.status(kind, name)
+    if job is None or job.result is None or job.job.version != __version__ or not page.is_file():
+        raise Refused(HTTPStatus.NOT_FOUND, "There is no report yet. Fix: go back to the run, and write it.")
+    return page
+
+
+def keep_sample(desk: Desk, request: Request) -> Response:
+    """The synthetic records that were written last."""
+    job = desk.jobs.status("sample", _name(desk, request))
+    if job is None or job.result is None:
+        raise Refused(HTTPStatus.NOT_FOUND, "There are no synthetic records yet. Fix: go back to the run, and sample.")
+    path = desk.workspace.existing(job.job.output, "file")
+    return Response.download(path, path.name)
+
+
+def keep_release(desk: Desk, request: Request) -> Response:
+    """The files of the release as one .zip file, by their names: nothing else that lies there is in it."""
+    release = desk.workspace.inside(f"{_name(desk, request)}/release")
+    _release(desk, request)
+    packed = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name in (*_RELEASE, _SIGNATURE):
+            path = release / name
+            if path.is_file() and not path.is_symlink():
+                archive.write(path, f"release/{name}")
+    stem = _name(desk, request).rpartition("/")[2]
+    return Response(file=packed, kind="application/zip", headers=attachment(f"{stem}-release.zip"))
+
+
+ROUTES: dict[tuple[str, str], Page] = {
+    ("GET", "/run"): show,
+    ("GET", "/run/live"): live,
+    ("POST", "/run/resume"): resume,
+    ("POST", "/run/stop"): stop,
+    ("POST", "/run/verify"): verify,
+    ("POST", "/run/report"): report,
+    ("POST", "/run/sign"): sign,
+    ("POST", "/run/sample"): sample,
+    ("GET", "/run/report"): read_report,
+    ("GET", "/run/report/keep"): keep_report,
+    ("GET", "/run/sample/keep"): keep_sample,
+    ("GET", "/run/release"): keep_release,
+}
