@@ -6,11 +6,14 @@ part of the site lead there; other files are named without a link.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import posixpath
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,6 +31,12 @@ ELSEWHERE = {
     "research/results/results.md": "explanation/results.md",
 }
 """Pages outside docs/, with their place in the site."""
+
+NOTEBOOKS = {
+    "examples/notebooks/hospital.ipynb": "tutorial/hospital.md",
+    "examples/notebooks/digits.ipynb": "tutorial/digits.md",
+}
+"""Notebooks, shown with the outputs that they are kept with."""
 
 _LAST = "---\nsearch: {boost: 0.3}\n---\n"
 """Long records of what was done: searched, and listed after pages that explain."""
@@ -52,7 +61,30 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
                 picture, place = _beside(source, match["path"]), _beside(path, match["path"])
                 files.append(File.generated(config, place, abs_src_path=str(ROOT / picture)))
                 _placed[picture] = place
+    for source, path in NOTEBOOKS.items():
+        text, plots = notebook(json.loads((ROOT / source).read_text(encoding="utf-8")), stem=Path(source).stem)
+        files.append(File.generated(config, path, content=f"{text}\nThe notebook is `{source}` in the repository.\n"))
+        for name, content in plots.items():
+            files.append(File.generated(config, _beside(path, name), content=content))
+        _placed[source] = path
     return files
+
+
+def notebook(found: dict[str, Any], *, stem: str) -> tuple[str, dict[str, bytes]]:
+    """A notebook as a page: its text, code and outputs, and the plots by file name."""
+    parts, plots = [], {}
+    for cell in found["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{stem}-{1 + len(plots)}.png"
+                plots[name] = base64.b64decode("".join(data["image/png"]))
+                parts.append(f"![The plot of the cell above]({name})")
+            else:
+                parts.append("```text\n" + "".join(output.get("text") or data["text/plain"]).rstrip() + "\n```")
+    return "\n\n".join(parts) + "\n", plots
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
