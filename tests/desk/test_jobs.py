@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -96,6 +97,22 @@ def test_stop_is_ctrl_c(jobs: Jobs, tmp_path: Path) -> None:
     assert found.problem == "Stopped; `gpate fit --resume` continues."
     jobs.stop("fit", "r")  # nobody is there any more
     jobs.stop("fit", "other")
+    jobs.close()
+
+
+def test_a_desk_that_was_killed_while_it_started_a_command(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.start("fit", "r", ["fit"])
+    wait(lambda: (tmp_path / "began").exists())
+    jobs._write(dataclasses.replace(job, pid=0), jobs.place("fit", "r"))  # as it is before the process is known
+    with pytest.raises(JobRunning, match="not known"):
+        jobs.stop("fit", "r")
+    found = jobs.status("fit", "r")
+    assert found is not None
+    assert found.running
+    with pytest.raises(JobRunning, match="going on"):
+        jobs.start("fit", "r", ["fit", "again"])
+    (tmp_path / "go").touch()
+    ended(jobs)
     jobs.close()
 
 

@@ -203,13 +203,20 @@ class Jobs:
         return job
 
     def stop(self, kind: str, run: str) -> None:
-        """Asks a command to stop, as Ctrl-C does: a fit ends its iteration, and can be resumed."""
+        """Asks a command to stop, as Ctrl-C does: a fit ends its iteration, and can be resumed.
+
+        Raises:
+            JobRunning: its process is not known, because the desk was killed in the moment of its start.
+        """
         place = self.place(kind, run)
         with self._mutex:
             job = self._read(place)
-            if job is not None and job.pid and self._held(place):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(job.pid, signal.SIGINT)
+            if job is None or not self._held(place):
+                return
+            if not job.pid:
+                raise JobRunning(f"The process of {run} is not known. Fix: end it in a terminal; it can be resumed.")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.pid, signal.SIGINT)
 
     def status(self, kind: str, run: str) -> Status | None:
         """Where the latest job of this kind stands; None if there is none."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,24 +57,31 @@ class BookState:
     """A budget book, as a page shows it.
 
     Attributes:
-        name: of its file.
+        path: of its file.
+        name: of its file, as pages have it.
+        asked: the delta of one more run.
         epsilon: of all runs together.
         delta: of all runs together.
         spend: epsilon that is spent or reserved.
-        left: the largest epsilon of one more run, at the delta that is asked for.
         neighbours: the relation that it is about; empty if the first run decides.
         runs: purpose, state, epsilon alone and ledger of each.
         bar: what is spent, as a picture.
     """
 
+    path: Path
     name: str
+    asked: float | None
     epsilon: float
     delta: float
     spend: float
-    left: float
     neighbours: str
     runs: tuple[tuple[str, str, float, str], ...]
     bar: Markup
+
+    @cached_property
+    def left(self) -> float:
+        """The largest epsilon of one more run, found by a search: a page that does not show it does not wait for it."""
+        return BudgetBook(self.path).left(delta=self.asked)
 
 
 def meaning(epsilon: str, delta: str, neighbours: str) -> Meaning:
@@ -132,17 +139,17 @@ def book_state(path: Path, name: str, *, delta: float | None = None) -> BookStat
 
 @lru_cache(maxsize=64)
 def _book_state(path: Path, name: str, delta: float | None, changed: int, size: int) -> BookState:
-    """Cached as long as the file is the same: the largest epsilon is found by a search."""
-    book = BudgetBook(path)
-    contents: BookContents = book.contents()
+    """Cached as long as the file is the same."""
+    contents: BookContents = BudgetBook(path).contents()
     header, runs = contents.header, list(contents.runs.values())
     words = {True: "reserved", False: "handed back"}
     return BookState(
+        path=path,
         name=name,
+        asked=delta,
         epsilon=header.epsilon,
         delta=header.delta,
         spend=contents.spend,
-        left=book.left(delta=delta),
         neighbours=runs[0].neighbours if runs else header.neighbours or "",
         runs=tuple(
             (
