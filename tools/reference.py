@@ -97,7 +97,12 @@ def commands() -> dict[str, list[tuple[str, CommandInfo]]]:
         assert inner is not None
         assert group.name is not None
         found[group.name] = [(f"gpate {group.name} {_name(one)}", one) for one in inner.registered_commands]
-    return found
+    return {name: ones for name, ones in found.items() if all(_own(one) for _, one in ones)}
+
+
+def _own(command: CommandInfo) -> bool:
+    """Whether a command is gpate's and not a plug-in's, which is registered once a command has run in this process."""
+    return command.callback is not None and command.callback.__module__.partition(".")[0] == "gpate"
 
 
 def _name(command: CommandInfo) -> str:
