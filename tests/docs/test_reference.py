@@ -127,20 +127,3 @@ def test_the_navigation_has_every_page() -> None:
     elsewhere = {"changelog.md", "contributing.md", "explanation/research-log.md", "explanation/results.md"}
     elsewhere |= {"tutorial/hospital.md", "tutorial/digits.md"}
     assert sorted(listed) == sorted({*written, *PAGES, *elsewhere})
-
-
-def test_the_figures_against_the_paper_are_those_of_the_results() -> None:
-    results = (
-        (ROOT / "research" / "results" / "results.md").read_text().partition("## In short")[2].partition("\n## ")[0]
-    )
-    rows = re.findall(
-        r"^\| ([^|]*ε = \d+) \|(.*)\|$", (ROOT / "docs" / "explanation" / "paper.md").read_text(), re.MULTILINE
-    )
-    assert len(rows) == 6
-    for name, figures in rows:
-        line = re.search(rf"^\| {re.escape(name)} \|[^|]*\|(.*)\|$", results, re.MULTILINE)
-        assert line is not None, name
-        measured = [re.search(r"\d\.\d+", cell) for cell in line[1].split("|")]
-        assert [float(cell) for cell in figures.split("|")] == [
-            round(float(found[0]), 3) for found in measured if found
-        ]
