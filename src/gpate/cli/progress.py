@@ -60,8 +60,8 @@ def progress(stage: str, *, quiet: bool) -> Iterator[Display]:
                 if stage not in stages:
                     bar.remove_task(stages.popitem()[1])
                     stages[stage] = bar.add_task(escape(stage), total=None, detail="", left="")
-                known = {} if fraction is None else {"total": 1.0, "completed": fraction}
-                bar.update(stages[stage], detail=escape(detail), left=left, **known)
+                whole = None if fraction is None else 1.0
+                bar.update(stages[stage], total=whole, completed=fraction, detail=escape(detail), left=left)
 
             yield Display(put)
 
