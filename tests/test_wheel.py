@@ -106,6 +106,14 @@ def test_the_extra_all_is_every_extra_for_users(metadata: Message) -> None:
     assert found["all"] == set().union(*(found[name] for name in set(found) - NOT_FOR_USERS))
 
 
+def test_all_files_name_the_same_version() -> None:
+    declared = {
+        name: re.findall(r'^version\s*[=:]\s*"?([\w.]+)"?$', (ROOT / name).read_text(), flags=re.MULTILINE)
+        for name in ("pyproject.toml", "research/pyproject.toml", "CITATION.cff")
+    }
+    assert declared == {name: [__version__] for name in declared}
+
+
 def test_the_command_and_types_are_declared(built: tuple[Path, Path], metadata: Message) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         assert "gpate = gpate.cli:main" in wheel.read(f"{INFO}/entry_points.txt").decode()

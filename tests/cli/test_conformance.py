@@ -54,6 +54,9 @@ CASES = {
 }
 """Arguments of a short run of each command, in the folder of `place`."""
 
+SERVES = "desk"
+"""Goes on until it is closed: run in tests/desk."""
+
 INSTANT = {"schema init", "schema edit", "budget create", "reproduce list", "reproduce run", "reproduce show"}
 """What they do in `CASES` takes no time worth a display."""
 
@@ -71,6 +74,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 _add_plugins()
 COMMANDS = dict(leaves(typer.main.get_command(app)))
+RUN = [name for name in COMMANDS if name != SERVES]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,7 @@ def done(name: str, *options: str, folder: Path, **env: str) -> subprocess.Compl
 
 
 def test_every_command_has_a_case() -> None:
-    assert {name for name in CASES if not name.startswith("reproduce")} <= set(COMMANDS) <= set(CASES)
+    assert {name for name in CASES if not name.startswith("reproduce")} <= set(RUN) <= set(CASES)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -130,7 +134,7 @@ def test_quiet_and_json_are_called_the_same(name: str) -> None:
     assert {("--quiet", "-q"), ("--json",)} <= options
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", RUN)
 def test_json_is_one_object_alone_on_standard_output(name: str, copy: Path) -> None:
     found = done(name, "--json", folder=copy)
     assert isinstance(json.loads(found.stdout), dict)
@@ -139,7 +143,7 @@ def test_json_is_one_object_alone_on_standard_output(name: str, copy: Path) -> N
         assert found.stderr == ""
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", RUN)
 def test_progress_is_on_standard_error_and_nothing_is_coloured_by_no_color(name: str, copy: Path) -> None:
     found = done(name, folder=copy, NO_COLOR="1")
     assert "\x1b" not in found.stdout
@@ -149,7 +153,7 @@ def test_progress_is_on_standard_error_and_nothing_is_coloured_by_no_color(name:
     assert not re.search(rf"(?<![\d.,]){RECORDS // 1000},?{RECORDS % 1000}(?![\d.]| it/s)", shown)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", RUN)
 def test_quiet_leaves_results_warnings_and_errors(name: str, copy: Path) -> None:
     found = done(name, "--quiet", folder=copy)
     assert HIDDEN_CURSOR not in found.stderr
