@@ -165,6 +165,7 @@ def clean(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a gigabyte is downloaded and installed first
 def test_the_first_screen_of_the_readme_runs_from_the_wheel_alone(clean: Clean) -> None:
     place = clean.printed("python", "-c", "import gpate; print(gpate.__file__)").strip()
     assert Path(place).is_relative_to(clean.programs.parent)
@@ -179,6 +180,7 @@ def test_the_first_screen_of_the_readme_runs_from_the_wheel_alone(clean: Clean) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a gigabyte is downloaded and installed first
 def test_the_command_works_from_the_wheel_alone(clean: Clean) -> None:
     """Every command that needs a file of the package: schemas, templates."""
     assert clean.printed("gpate", "--version") == clean.printed("python", "-m", "gpate", "--version")
@@ -192,6 +194,7 @@ def test_the_command_works_from_the_wheel_alone(clean: Clean) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a gigabyte is downloaded and installed first
 def test_all_extras_resolve(clean: Clean, built: tuple[Path, Path], metadata: Message) -> None:
     resolve = ("install", "--quiet", "--dry-run", "--report", "-")
     report = json.loads(clean.printed("python", "-m", "pip", *resolve, f"{built[1]}[all]"))
