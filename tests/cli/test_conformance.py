@@ -153,7 +153,7 @@ def test_progress_is_on_standard_error_and_nothing_is_coloured_by_no_color(name:
     assert not re.search(rf"(?<![\d.,]){RECORDS // 1000},?{RECORDS % 1000}(?![\d.]| it/s)", shown)
 
 
-@pytest.mark.parametrize("name", [name for name in RUN if name not in ("fit", "evaluate")])  # they have tests of it
+@pytest.mark.parametrize("name", [name for name in RUN if name != "fit"])  # has a test of it
 def test_quiet_leaves_results_warnings_and_errors(name: str, copy: Path) -> None:
     found = done(name, "--quiet", folder=copy)
     assert HIDDEN_CURSOR not in found.stderr

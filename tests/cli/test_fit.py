@@ -203,7 +203,7 @@ def test_a_log_has_lines_of_progress_and_a_short_run_has_none(
     assert "iteration" not in capsys.readouterr().err
     monkeypatch.setattr("gpate.cli.progress.LINE_SECONDS", 0.0)
     assert gpate(*table, "--out", tmp_path / "long") == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fitting the generator, iteration")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fitting, iteration")]
     assert len(lines) == 2
     assert "epsilon" in lines[1]
     assert "it/s" in lines[1]

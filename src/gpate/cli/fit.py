@@ -220,7 +220,7 @@ def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Progress], None
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
         return
     with progress("preparing", quiet=quiet) as show:
-        yield lambda p: show(f"fitting the {p.stage or 'generator'}", p.fraction, 1.0, detail=_detail(p))
+        yield lambda p: show(f"fitting {p.stage}".rstrip(), p.fraction, 1.0, detail=_detail(p))
 
 
 def _detail(p: Progress) -> str:
