@@ -8,7 +8,7 @@ DOCS   := $(VENV)/.installed-docs
 # Three workers and every program that tests start load the same modules: compiled once, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-quick test-slow test-engines lint types contracts format docs bench research fuzz clean
+.PHONY: help setup demo test test-quick test-slow test-engines lint types contracts format docs wheel bench research fuzz clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -64,6 +64,11 @@ $(DOCS): $(STAMP)
 docs: $(DOCS) ## the documentation site, in build/site; a warning or a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+# The time stamps of all files in it are the commit's: anyone who builds the same commit gets the same bytes.
+wheel: $(STAMP) ## the source distribution and, made from it, the wheel, in dist/; the same bytes for the same commit
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation --outdir dist .
 
 bench: $(STAMP) ## the speed tables, on the machine at hand; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks.gate

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from gpate.cli.fit import display, first_interrupt
 from gpate.cli.interrupt import end, on_interrupt
-from gpate.cli.terminal import INTERRUPTED, console, errors, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import INTERRUPTED, Json, Quiet, console, ending, hint, print_json
 from gpate.errors import InvalidValue, require_positive
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ Patterns = Annotated[
 ]
 Results = Annotated[Path, typer.Option("--results", help="The results file, a JSON object a line.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fast, lower-quality runs: kept apart from results.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command("list")
+@app.command("list", epilog=ending("gpate reproduce list", "gpate reproduce list table1c"))
 def list_(
     table: Annotated[str | None, typer.Argument(help="A table's id: lists its cells. Without it: the tables.")] = None,
     cell: Patterns = None,
     results: Results = RESULTS,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """What there is: tables, or the cells of one, and what of it was run."""
@@ -62,10 +63,10 @@ def list_(
             what = escape(str(row["title"])) + where
             shown.add_row(str(row["id"]), what, *(str(row[key]) for key in ("done", "to_run", "unavailable")))
         console.print(shown, highlight=False)
-        console.print(
+        hint(
             "[dim]Figures: a cell has one as published, one of our default, or both. Not here: data or weights are missing.\n"
             "`gpate reproduce list TABLE` lists its cells.[/]",
-            highlight=False,
+            quiet=quiet,
         )
         return
     cells = select(table or "all", *cell or ())
@@ -81,7 +82,7 @@ def list_(
     console.print(shown, highlight=False)
 
 
-@app.command("run")
+@app.command("run", epilog=ending("gpate reproduce run table1c --cell '*/mnist/*' --only default --seeds 1"))
 def run(
     ctx: typer.Context,
     table: TableName,
@@ -95,7 +96,8 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which nothing new is started; what was begun is finished.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run what a table still lacks. What is finished is skipped; what was interrupted is resumed."""
     from gpate.cache_files import cache_folder
@@ -121,17 +123,18 @@ def run(
         cache=cache_folder(),
     )
     on_interrupt(ctx, _STOPPED)
+    silent = quiet or as_json
     stop, counts = threading.Event(), {"new": 0, "done": 0, "left": 0}
     with first_interrupt(stop), ExitStack() as bars:
 
         def stage(name: str) -> None:
             bars.close()
-            _say(f"[dim]{name} ...[/]", quiet)
+            hint(f"[dim]{name} ...[/]", quiet=silent)
 
         def listeners(unit: Unit) -> Listeners:
             bars.close()
-            _say(f"[bold]{escape(unit.id)}[/]", quiet)
-            show_step = bars.enter_context(display(quiet=quiet, as_json=False))
+            hint(f"[bold]{escape(unit.id)}[/]", quiet=silent)
+            show_step = bars.enter_context(display(quiet=silent, as_json=False))
             return Listeners(on_progress=show_step, on_stage=stage, stop=stop.is_set)
 
         try:
@@ -144,16 +147,19 @@ def run(
             for number, outcome in enumerate(outcomes, start=1):
                 bars.close()
                 counts["new" if outcome.new else "done" if outcome.record else "left"] += 1
-                _say(f"[dim]{number}/{len(units)}[/] {_line(outcome)}", quiet)
+                hint(f"[dim]{number}/{len(units)}[/] {_line(outcome)}", quiet=silent)
         except Interrupted:
             bars.close()
             end(_STOPPED)
-    console.print(
-        f"{counts['new']} run, {counts['done']} were finished before, {counts['left']} left out. Results: "
-        f"[bold]{escape(str(results))}[/]",
-        highlight=False,
-        soft_wrap=True,
-    )
+    if as_json:
+        print_json({**counts, "results": str(results)})
+    else:
+        console.print(
+            f"{counts['new']} run, {counts['done']} were finished before, {counts['left']} left out. Results: "
+            f"[bold]{escape(str(results))}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
     if stop.is_set():
         raise typer.Exit(INTERRUPTED)
 
@@ -161,13 +167,14 @@ def run(
 _STOPPED = "Stopped: what is finished is among the results. The same command resumes it."
 
 
-@app.command("show")
+@app.command("show", epilog=ending("gpate reproduce show table1c"))
 def show(
     table: Annotated[str, typer.Argument(help="A table's id, or all.")] = "all",
     cell: Patterns = None,
     results: Results = RESULTS,
     quick: Quick = False,
     write: Annotated[Path | None, typer.Option(help="Also write results.md and its plots into this folder.")] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """The paper, ours as published, ours by default: side by side, and nothing where nothing was run."""
@@ -192,8 +199,10 @@ def show(
     if write is not None:
         from gpate_research.reproduce.results_page import write_page
 
-        for path in write_page(write, records, results):
-            errors.print(f"Wrote {escape(str(path))}", highlight=False, soft_wrap=True)
+        with progress("writing the page", quiet=quiet or as_json):
+            written = list(write_page(write, records, results))
+        for path in written:
+            hint(f"Wrote {escape(str(path))}", quiet=quiet or as_json)
 
 
 _LEGEND = (
@@ -289,8 +298,3 @@ def _line(outcome: Outcome) -> str:
             figures.append(f"{subject or score} {score if subject else ''} {value:.4g}".replace("  ", " "))
     seconds = sum(outcome.record.seconds.values())
     return f"{name} [green]done[/]: {escape(', '.join(figures))}, {seconds:.0f} s"
-
-
-def _say(text: str, quiet: bool) -> None:
-    if not quiet:
-        errors.print(text, highlight=False, soft_wrap=True)

@@ -177,7 +177,7 @@ def test_json_and_its_progress_parse(sources: Path, tmp_path: Path, capsys: pyte
 def test_quiet_shows_no_progress(
     sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpate.cli.fit.errors", Console(stderr=True, force_terminal=True, width=150))
+    monkeypatch.setattr("gpate.cli.progress.errors", Console(stderr=True, force_terminal=True, width=150))
     arguments = [sources / "table.csv", "--schema", sources / "table.yaml", *options(iterations=1)]
     assert gpate("fit", *arguments, "--out", tmp_path / "shown") == 0
     told = capsys.readouterr()
@@ -201,9 +201,9 @@ def test_a_log_has_lines_of_progress_and_a_short_run_has_none(
     table = ["fit", sources / "table.csv", "--schema", sources / "table.yaml", *options()]
     assert gpate(*table, "--out", tmp_path / "short") == 0
     assert "iteration" not in capsys.readouterr().err
-    monkeypatch.setattr("gpate.cli.fit.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("gpate.cli.progress.LINE_SECONDS", 0.0)
     assert gpate(*table, "--out", tmp_path / "long") == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("iteration")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fitting, iteration")]
     assert len(lines) == 2
     assert "epsilon" in lines[1]
     assert "it/s" in lines[1]

@@ -68,7 +68,7 @@ def last_line(screen: str) -> str:
 
 def test_a_stopped_sample_says_that_nothing_was_written(releases: Path, tmp_path: Path) -> None:
     sample = ("sample", releases / "table", "-n", MANY, "-o")
-    code, screen = at_a_terminal(*sample, "a.csv", folder=tmp_path, until=r"[1-9]\d+/1000000000")
+    code, screen = at_a_terminal(*sample, "a.csv", folder=tmp_path, until=r"[1-9][\d,]+/1,000,000,000")
     assert code == 130
     assert last_line(screen) == "Stopped: a.csv was not written. Run the same command again."
     assert not os.listdir(tmp_path)
@@ -78,7 +78,7 @@ def test_what_a_stopped_sample_would_have_replaced_is_as_it_was(releases: Path, 
     assert gpate("sample", releases / "images", "-n", 4, "-o", tmp_path / "each", "--seed", 1) == 0
     before = sorted(path.read_bytes() for path in tmp_path.rglob("*.png"))
     sample = ("sample", releases / "images", "-n", MANY, "-o", "each", "--force")
-    code, screen = at_a_terminal(*sample, folder=tmp_path, until=r"[1-9]\d+/1000000000")
+    code, screen = at_a_terminal(*sample, folder=tmp_path, until=r"[1-9][\d,]+/1,000,000,000")
     assert code == 130
     assert last_line(screen) == "Stopped: each is unchanged. Run the same command again."
     assert os.listdir(tmp_path) == ["each"]

@@ -4,41 +4,88 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from gpate.cli import account, audit, budget, desk, evaluate, fit, report, sample, schema, sign, verify
 from gpate.cli.interrupt import Stoppable
-from gpate.cli.terminal import EXIT_CODES, USAGE, errors
+from gpate.cli.terminal import USAGE, console, ending, errors
 from gpate.errors import GpateError, PluginError
 from gpate.plugins import COMMAND_PLUGINS, plugins
+from gpate.version import __version__
 
 # Tracebacks with local variables would print tensors of private data.
 app = typer.Typer(
     name="gpate",
     cls=Stoppable,
     help="Differentially private synthetic data.",
-    epilog=EXIT_CODES,
+    epilog=ending(
+        "gpate schema init visits.csv -o visits.yaml",
+        "gpate fit visits.csv --schema visits.yaml --epsilon 1 --out run",
+        "gpate verify run/release",
+        "gpate sample run/release -n 1000 -o synthetic.csv",
+    ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-app.command("fit")(fit.fit)
-app.command("sample")(sample.sample)
-app.command("sign", epilog=EXIT_CODES)(sign.sign)
-app.command("verify", epilog=EXIT_CODES)(verify.verify)
-app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
-app.command("report")(report.report)
-app.command("desk")(desk.desk)
-app.command("audit", epilog=EXIT_CODES)(audit.audit)
+app.command(
+    "fit",
+    epilog=ending(
+        "gpate fit visits.csv --schema visits.yaml --epsilon 1 --out run",
+        "gpate fit digits --epsilon 1 --quick",
+        "gpate fit --resume run",
+    ),
+)(fit.fit)
+app.command(
+    "sample",
+    epilog=ending(
+        "gpate sample run/release -n 1000 -o synthetic.csv",
+        "gpate sample run/release -n 500 -o some.parquet --where ill=yes --where age=30..60",
+    ),
+)(sample.sample)
+app.command("sign", epilog=ending("gpate sign run/release --key ~/.ssh/id_ed25519"))(sign.sign)
+app.command(
+    "verify",
+    epilog=ending("gpate verify run/release", "gpate verify run/release --for-release --signers allowed_signers"),
+)(verify.verify)
+app.command(
+    "evaluate",
+    epilog=ending(
+        "gpate evaluate run/release --train train.csv --test test.csv",
+        "gpate evaluate synthetic.csv --schema visits.yaml --train train.csv --test test.csv --append scores.jsonl",
+    ),
+)(evaluate.evaluate)
+app.command(
+    "report",
+    epilog=ending(
+        "gpate report run --release -o public.html",
+        "gpate report run --real train.csv --evaluation scores.jsonl -o confidential.html",
+    ),
+)(report.report)
+app.command("desk", epilog=ending("gpate desk clinic"))(desk.desk)
+app.command(
+    "audit",
+    epilog=ending("gpate audit --kind table --epsilon 1 --models 200", "gpate audit --recipe votes --models 1000"),
+)(audit.audit)
 app.add_typer(schema.app, name="schema")
 app.add_typer(account.app, name="account")
 app.add_typer(budget.app, name="budget")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        console.print(f"gpate {__version__}", highlight=False)
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Differentially private synthetic data: fit a generator, verify its release, sample from it."""
 
 

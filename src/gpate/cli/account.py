@@ -25,7 +25,8 @@ from gpate.accounting import (
 )
 from gpate.accounting.pate import gnmax_bound, log_q
 from gpate.accounting.rdp import ORDERS
-from gpate.cli.terminal import print_facts, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import Json, Quiet, ending, print_facts, print_json
 from gpate.errors import InvalidValue, require_count, require_probability
 
 app = typer.Typer(
@@ -33,7 +34,6 @@ app = typer.Typer(
 )
 
 Delta = Annotated[float, typer.Option(help="Delta of (epsilon, delta).")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AccountantName = Annotated[str, typer.Option("--accountant", help="auto, " + ", ".join(ACCOUNTANTS) + ".")]
 NEIGHBOURS_NOTE = "Neighbours: one record added or removed."
 
@@ -43,12 +43,14 @@ def _answer(
     *,
     delta: float,
     accountant: str,
+    quiet: bool,
     as_json: bool,
     title: str,
     extra: dict[str, Any] | None = None,
 ) -> None:
     chosen = accountant_for(events) if accountant == "auto" else accountant_named(accountant)
-    epsilon = chosen.epsilon(events, delta=delta)
+    with progress("computing epsilon", quiet=quiet or as_json):
+        epsilon = chosen.epsilon(events, delta=delta)
     if as_json:
         print_json(
             {
@@ -63,7 +65,12 @@ def _answer(
         print_facts(title, {"epsilon": epsilon, "delta": delta, "accountant": chosen.title}, note=NEIGHBOURS_NOTE)
 
 
-@app.command()
+@app.command(
+    epilog=ending(
+        "gpate account gaussian --noise-multiplier 5 --count 10",
+        "gpate account gaussian --noise-multiplier 1.1 --count 2000 --sampling-probability 0.01",
+    )
+)
 def gaussian(
     noise_multiplier: Annotated[float, typer.Option(help="Noise standard deviation over L2 sensitivity.")],
     count: Annotated[int, typer.Option(help="Number of releases.")] = 1,
@@ -72,6 +79,7 @@ def gaussian(
     ] = 1.0,
     delta: Delta = 1e-5,
     accountant: AccountantName = "auto",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Epsilon of Gaussian releases, or of DP-SGD steps."""
@@ -82,10 +90,12 @@ def gaussian(
         event = PoissonSampledGaussian(
             noise_multiplier=noise_multiplier, sampling_probability=sampling_probability, count=count
         )
-    _answer([event], delta=delta, accountant=accountant, as_json=as_json, title=f"{count:,} Gaussian releases")
+    _answer(
+        [event], delta=delta, accountant=accountant, quiet=quiet, as_json=as_json, title=f"{count:,} Gaussian releases"
+    )
 
 
-@app.command()
+@app.command(epilog=ending("gpate account laplace --scale 10 --count 5"))
 def laplace(
     scale: Annotated[
         float, typer.Option(help="Scale b of the noise over L1 sensitivity; one release has epsilon 1/b.")
@@ -93,14 +103,21 @@ def laplace(
     count: Annotated[int, typer.Option(help="Number of releases.")] = 1,
     delta: Delta = 1e-5,
     accountant: AccountantName = "auto",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Epsilon of Laplace releases of integer counts."""
     events: list[Event] = [Laplace(scale=scale, count=count, grid=1.0)]
-    _answer(events, delta=delta, accountant=accountant, as_json=as_json, title=f"{count:,} Laplace releases")
+    _answer(
+        events, delta=delta, accountant=accountant, quiet=quiet, as_json=as_json, title=f"{count:,} Laplace releases"
+    )
 
 
-@app.command()
+@app.command(
+    epilog=ending(
+        "gpate account gnmax --teachers 4000 --threshold-sigma 3000 --vote-sigma 1000 --queries 35550 --answered 0.53"
+    )
+)
 def gnmax(
     teachers: Annotated[int, typer.Option(help="Number of teachers.")],
     threshold_sigma: Annotated[float, typer.Option(help="Noise of the threshold check, sigma_1 of the paper.")],
@@ -116,6 +133,7 @@ def gnmax(
         ),
     ] = None,
     delta: Delta = 1e-5,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Epsilon of Confident-GNMax by each accountant."""
@@ -129,7 +147,8 @@ def gnmax(
         GNMax(sigma=vote_sigma, bins=bins, count=votes),
     ]
     best = accountant_for(events)
-    bounds = {name: each.epsilon(events, delta=delta) for name, each in ACCOUNTANTS.items()}
+    with progress("computing epsilon", quiet=quiet or as_json):
+        bounds = {name: each.epsilon(events, delta=delta) for name, each in ACCOUNTANTS.items()}
     shown = {f"{each.title} (data-independent)": bounds[name] for name, each in ACCOUNTANTS.items()}
     if agreement is not None:
         bounds["data-dependent-if"] = _what_if(
@@ -169,7 +188,7 @@ def _what_if(
     return float(np.min(curve + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)))
 
 
-@app.command("calibrate")
+@app.command("calibrate", epilog=ending("gpate account calibrate --epsilon 1 --thresholds 35550 --votes 18842"))
 def calibrate_command(
     epsilon: Annotated[float, typer.Option(help="Total epsilon.")],
     thresholds: Annotated[int, typer.Option(help="Number of threshold queries.")] = 0,
@@ -181,6 +200,7 @@ def calibrate_command(
     sgd_steps: Annotated[int, typer.Option(help="Number of DP-SGD steps.")] = 0,
     sampling_probability: Annotated[float, typer.Option(help="Of a record, in each DP-SGD step.")] = 0.01,
     delta: Delta = 1e-5,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """The smallest noise with which a plan fits a budget."""
@@ -196,7 +216,8 @@ def calibrate_command(
             PoissonSampledGaussian(noise_multiplier=1.0, sampling_probability=sampling_probability, count=sgd_steps)
         )
     tolerance = 1e-4 if sgd_steps else 1e-9
-    found = calibrate(plan, Budget(epsilon=epsilon, delta=delta), tolerance=tolerance)
+    with progress("searching for the noise", quiet=quiet or as_json):
+        found = calibrate(plan, Budget(epsilon=epsilon, delta=delta), tolerance=tolerance)
     scales = {type(event).__name__: getattr(event, event.scales[0]) for event in found}
     if as_json:
         print_json({"epsilon": epsilon, "delta": delta, "sigma": scales, "events": [e.to_json() for e in found]})
@@ -204,25 +225,28 @@ def calibrate_command(
         print_facts(f"Smallest noise for epsilon {epsilon:g}, delta {delta:g}", scales, note=NEIGHBOURS_NOTE)
 
 
-@app.command()
+@app.command(epilog=ending("gpate account ledger run/release/ledger.jsonl"))
 def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger file.", exists=True, dir_okay=False)], as_json: Json = False
+    path: Annotated[Path, typer.Argument(help="A ledger file.", exists=True, dir_okay=False)],
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Check a ledger's hash chain and recompute the epsilon spent."""
-    contents = read_ledger(path)
-    budget, spent = contents.header.budget, contents.tally
-    accountant = budget.accountant_for(spent)
-    facts = {
-        "epsilon spent": contents.spend,
-        "epsilon allowed": budget.epsilon,
-        "delta": budget.delta,
-        "accountant": accountant.name,
-        "noise": contents.header.noise,
-        "neighbours": contents.header.neighbours,
-        "lines": contents.head.line,
-        "sealed": contents.sealed,
-        "torn last line": contents.torn,
-    }
+    with progress("checking the ledger", quiet=quiet or as_json):
+        contents = read_ledger(path)
+        budget, spent = contents.header.budget, contents.tally
+        accountant = budget.accountant_for(spent)
+        facts = {
+            "epsilon spent": contents.spend,
+            "epsilon allowed": budget.epsilon,
+            "delta": budget.delta,
+            "accountant": accountant.name,
+            "noise": contents.header.noise,
+            "neighbours": contents.header.neighbours,
+            "lines": contents.head.line,
+            "sealed": contents.sealed,
+            "torn last line": contents.torn,
+        }
     by_event = {type(event).__name__: count for event, count in spent.items()}
     if as_json:
         print_json(

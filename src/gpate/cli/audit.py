@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from gpate.cli.interrupt import on_interrupt
-from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, console, errors, parse_setting, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, Json, Quiet, console, hint, parse_setting, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -53,11 +51,12 @@ def audit(
     change: Annotated[list[str] | None, typer.Option("--set", help="key=value: change one setting.")] = None,
     workers: Annotated[int, typer.Option(help="Number of processes.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json and audit.png.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Test a recipe's guarantee empirically: a lower bound on epsilon. Exit code 1 if the claim is refuted."""
-    from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play, takes_canaries
+    with progress("loading", quiet=quiet or as_json):
+        from gpate.audit import RecipeGame, VotingGame, noise_checks, one_run, play, takes_canaries
 
     settings = dict(parse_setting(text) for text in change or [])
     game: RecipeGame | VotingGame
@@ -76,14 +75,23 @@ def audit(
             statistic=statistic,
             noise=noise,
         )
-    with _progress(2 * models, quiet=quiet or as_json) as show:
-        found = play(game, models=models, confidence=confidence, workers=workers, on_trial=show)
-    checks = noise_checks([game.transcript(with_) for with_ in (False, True)]) if isinstance(game, RecipeGame) else []
-    canaries = None
-    if isinstance(game, RecipeGame) and takes_canaries(game):
-        canaries = one_run(
-            epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, noise=noise, confidence=_SURE
+    with progress("fitting models", quiet=quiet or as_json) as show:
+        found = play(
+            game,
+            models=models,
+            confidence=confidence,
+            workers=workers,
+            on_trial=lambda done: show("fitting models", done, 2 * models),
         )
+        show("testing the noise")
+        played = [game.transcript(with_) for with_ in (False, True)] if isinstance(game, RecipeGame) else []
+        checks = noise_checks(played)
+        canaries = None
+        if isinstance(game, RecipeGame) and takes_canaries(game):
+            show("inserting canaries")
+            canaries = one_run(
+                epsilon=epsilon, delta=delta, recipe=recipe, settings=settings, noise=noise, confidence=_SURE
+            )
     caught = found.caught or any(not check.passed for check in checks) or (canaries is not None and canaries.caught)
     facts = {
         **_facts(found, models),
@@ -103,7 +111,7 @@ def audit(
     else:
         _show(found, checks, canaries, recipe=recipe, models=models, private=data is not None)
         if out is not None:
-            console.print(f"In {escape(str(out))}: audit.json, audit.png.", highlight=False)
+            hint(f"In {escape(str(out))}: audit.json, audit.png.", quiet=quiet)
     raise typer.Exit(DOES_NOT_HOLD if caught else HOLDS)
 
 
@@ -187,14 +195,3 @@ def _write(out: Path, facts: dict[str, Any], audit: Audit, *, private: bool) -> 
         path.chmod(0o600 if private else 0o644)  # before anything is written
     files[0].write_text(json.dumps(facts, indent=2) + "\n")
     plot_audit(files[1], audit)
-
-
-@contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    if quiet or not errors.is_terminal:
-        yield lambda _: None
-        return
-    columns = (TextColumn("models"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("models", total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -10,17 +10,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpate.accounting import BudgetBook
-from gpate.cli.terminal import console, print_facts, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import Json, Quiet, console, ending, hint, print_facts, print_json
 
 app = typer.Typer(
     no_args_is_help=True, help="One budget for a data set: create a book, show what is left, settle runs."
 )
 
 Book = Annotated[Path, typer.Argument(help="The budget book of the data set.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command()
+@app.command(epilog=ending("gpate budget create clinic.budget --epsilon 2 --delta 1e-5 --schema visits.yaml"))
 def create(
     book: Annotated[Path, typer.Argument(help="A new file.")],
     epsilon: Annotated[float, typer.Option(help="Epsilon of all runs together.")],
@@ -35,6 +35,8 @@ def create(
     other_delta: Annotated[
         float | None, typer.Option(help="Part of delta for those, and for categories released by `schema init`.")
     ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Create the budget book of a data set. Give it to every `gpate fit` and paid `gpate schema init` on these data."""
     neighbours = None
@@ -50,41 +52,45 @@ def create(
         other_epsilon=other_epsilon,
         other_delta=other_delta,
     )
-    console.print(
+    if as_json:
+        print_json({"book": str(book), "epsilon": epsilon, "delta": delta, "fingerprint": made.fingerprint})
+        return
+    hint(
         f"Created {escape(str(book))}: epsilon {epsilon:g} and delta {delta:g} for all runs on these data. Keep it with the data, and back "
-        f"it up. Next: gpate fit ... --budget {escape(str(book))}\nFingerprint: {made.fingerprint}",
-        soft_wrap=True,
-        highlight=False,
+        f"it up. Next: gpate fit ... --budget {escape(str(book))}",
+        quiet=quiet,
     )
+    console.print(f"Fingerprint: {made.fingerprint}", soft_wrap=True, highlight=False)
 
 
-@app.command()
-def show(book: Book, as_json: Json = False) -> None:
+@app.command(epilog=ending("gpate budget show clinic.budget"))
+def show(book: Book, quiet: Quiet = False, as_json: Json = False) -> None:
     """Check every entry of a budget book and show what is spent, reserved and left."""
-    opened = BudgetBook(book)
-    contents = opened.contents()
-    header, runs = contents.header, list(contents.runs.values())
-    facts = {
-        "epsilon of all runs": header.epsilon,
-        "delta of all runs": header.delta,
-        "epsilon spent or reserved": contents.spend,
-        "epsilon left for a run at this delta": opened.left(),
-        "neighbours": runs[0].neighbours if runs else header.neighbours or "as in the first run",
-        "entries": len(contents.entries),
-        "runs": len(runs),
-        "open reservations": sum(entry.open for entry in runs),
-        "fingerprint": contents.chains[0],
-    }
-    listed = [
-        {
-            "purpose": entry.purpose,
-            "state": "reserved" if entry.open else "finished" if entry.sealed else "handed back",
-            "epsilon": entry.charge.spend(header.delta),
-            "ledger": entry.ledger,
-            "ledger_head": None if entry.head is None else {"line": entry.head.line, "chain": entry.head.chain},
+    with progress("checking the book", quiet=quiet or as_json):
+        opened = BudgetBook(book)
+        contents = opened.contents()
+        header, runs = contents.header, list(contents.runs.values())
+        facts = {
+            "epsilon of all runs": header.epsilon,
+            "delta of all runs": header.delta,
+            "epsilon spent or reserved": contents.spend,
+            "epsilon left for a run at this delta": opened.left(),
+            "neighbours": runs[0].neighbours if runs else header.neighbours or "as in the first run",
+            "entries": len(contents.entries),
+            "runs": len(runs),
+            "open reservations": sum(entry.open for entry in runs),
+            "fingerprint": contents.chains[0],
         }
-        for entry in runs[-_SHOWN:]
-    ]
+        listed = [
+            {
+                "purpose": entry.purpose,
+                "state": "reserved" if entry.open else "finished" if entry.sealed else "handed back",
+                "epsilon": entry.charge.spend(header.delta),
+                "ledger": entry.ledger,
+                "ledger_head": None if entry.head is None else {"line": entry.head.line, "chain": entry.head.chain},
+            }
+            for entry in runs[-_SHOWN:]
+        ]
     if as_json:
         print_json({**{name.replace(" ", "_"): value for name, value in facts.items()}, "latest_runs": listed})
         return
@@ -104,20 +110,27 @@ _SHOWN = 20
 """Runs listed by `show`."""
 
 
-@app.command()
+@app.command(epilog=ending("gpate budget settle clinic.budget run"))
 def settle(
     book: Book,
     run: Annotated[
         Path, typer.Argument(help="The folder of a run that was killed or failed, or the ledger of `schema init`.")
     ],
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Charge a run for what it released and hand back the rest of its reservation. It can still be resumed, if it fits then."""
     from gpate.run.reservation import settle_run
 
-    opened = BudgetBook(book)
-    position = settle_run(opened, run)
+    with progress("settling the run", quiet=quiet or as_json):
+        opened = BudgetBook(book)
+        position = settle_run(opened, run)
+        left = opened.left()
+    if as_json:
+        print_json({"book": str(book), "run": str(run), "entry": position.entry, "delta": position.delta, "left": left})
+        return
     console.print(
-        f"Settled as entry {position.entry:,}. Left for a run at delta {position.delta:g}: epsilon {opened.left():g}.",
+        f"Settled as entry {position.entry:,}. Left for a run at delta {position.delta:g}: epsilon {left:g}.",
         soft_wrap=True,
         highlight=False,
     )

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from gpate.cli.interrupt import on_interrupt
-from gpate.cli.terminal import console, print_json
+from gpate.cli.terminal import Json, Quiet, console, print_json
 from gpate.errors import InvalidValue
 
 CLOSED = "Closed. Commands that were started go on; `gpate desk` shows them again."
@@ -22,7 +22,8 @@ def desk(
         Path, typer.Argument(help="Folder with the data, schemas, budget books and runs; the current one by default.")
     ] = Path(),
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; by default any that is free.", min=0, max=65535)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Serve a local page in the browser: confirm a schema, set the budget, fit, verify, sign, sample. For this machine alone.
 
@@ -44,6 +45,8 @@ def desk(
     if as_json:
         print_json({"address": server.first_address, "folder": str(workspace.root)})
         sys.stdout.flush()
+    elif quiet:
+        console.print(server.first_address, soft_wrap=True, highlight=False)
     else:
         console.print(
             f"The desk of {escape(str(workspace.root))} is open. In a browser on this machine:", soft_wrap=True

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpate.addresses import address_of
 from gpate.cli.interrupt import on_interrupt
-from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, errors, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, Json, Quiet, hint, print_json
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ def evaluate(
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Keep the scores of the real records for the next time.")
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Evaluates synthetic records against real ones: utility, fidelity, memorisation, and attacks on membership.
+    """Evaluate synthetic records against real ones: utility, fidelity, memorisation, and attacks on membership.
 
     The scores are confidential: computed from real records without noise. Keep them with the real records.
 
@@ -98,11 +98,12 @@ def evaluate(
 
     Exit codes: 0 holds; 1 does not hold, the records must not be released; 2 usage error.
     """
-    from gpate.cache_files import cache_folder
-    from gpate.cli.score_tables import show
-    from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
-    from gpate.records.confidential import read_confidential
-    from gpate.torch_utils import chosen_device
+    with progress("loading", quiet=quiet or as_json):
+        from gpate.cache_files import cache_folder
+        from gpate.cli.score_tables import show as print_scores
+        from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records, evaluate_release
+        from gpate.records.confidential import read_confidential
+        from gpate.torch_utils import chosen_device
 
     for name, count in (("generator", generator_seeds), ("classifier", classifier_seeds)):
         require_count(f"--{name}-seeds", count, 1)
@@ -120,35 +121,27 @@ def evaluate(
     sources = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
     if n is not None and sources.release is None:
         raise InvalidValue("-n", n, "left out for a file", "All its records are evaluated.")
-    real = RealRecords(
-        train=read_confidential(sources.train, sources.schema, split="train"),
-        test=read_confidential(sources.test, sources.schema, split="test"),
-        schema=sources.schema,
-        name=sources.dataset,
-    )
     kept = cache_folder() if cache else None
     on_interrupt(
         ctx,
         f"Stopped: nothing was {'printed' if append is None else f'added to {append}'}. Run the same command again"
         + ("." if kept is None else f"; what was finished about the real records is kept in {kept}."),
     )
-    with Progress(
-        TextColumn("[bold]evaluating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=errors,
-        transient=True,
-        disable=quiet or as_json or not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task("evaluating", total=None)
+    with progress("reading records", quiet=quiet or as_json) as show:
+        real = RealRecords(
+            train=read_confidential(sources.train, sources.schema, split="train"),
+            test=read_confidential(sources.test, sources.schema, split="test"),
+            schema=sources.schema,
+            name=sources.dataset,
+        )
+        show("evaluating")
 
-        def progress(done: int, total: int, part: str) -> None:
-            bar.update(task, completed=done, total=total)
+        def step(done: int, total: int, part: str) -> None:
+            show("evaluating", done, total)
 
         if (release := sources.release) is not None:
             refit = _refit(release, real, plan) if shadows else None
-            found = evaluate_release(release, real, plan, cache=kept, refit=refit, on_progress=progress)
+            found = evaluate_release(release, real, plan, cache=kept, refit=refit, on_progress=step)
         else:
             found = evaluate_records(
                 _reader(source, sources.schema),
@@ -156,7 +149,7 @@ def evaluate(
                 replace(plan, generator_seeds=(0,)),
                 subject=source if address_of(source) is not None else Path(source).name,
                 cache=kept,
-                on_progress=progress,
+                on_progress=step,
             )
     if append is not None:
         found.append_to(append)
@@ -164,9 +157,9 @@ def evaluate(
     if as_json:
         print_json(found.to_json())
     else:
-        show(found)
+        print_scores(found)
         if append is not None:
-            errors.print(f"Added to {escape(str(append))}.", soft_wrap=True, highlight=False)
+            hint(f"Added to {escape(str(append))}.", quiet=quiet)
     raise typer.Exit(DOES_NOT_HOLD if found.must_not_be_released else HOLDS)
 
 

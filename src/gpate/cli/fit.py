@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpate.cli.interrupt import end, on_interrupt
-from gpate.cli.terminal import console, errors, parse_setting, print_json, read_query
+from gpate.cli.progress import progress
+from gpate.cli.terminal import Quiet, console, errors, parse_setting, print_json, read_query
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from gpate.run.progress import Progress as Step
+    from gpate.run.progress import Progress
 
 
 def fit(
@@ -67,16 +66,20 @@ def fit(
     quick: Annotated[bool, typer.Option("--quick", help="A fast, lower-quality run; the same guarantee.")] = False,
     sites: Annotated[bool, typer.Option("--sites", help="Under torchrun: each rank reads its own records.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+    quiet: Quiet = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: one line per iteration on standard error, then the result.")
+        bool,
+        typer.Option(
+            "--json", help="Print the result as one JSON object; progress is one object per line on standard error."
+        ),
     ] = False,
 ) -> None:
     """Fit a generator to private records, within a fixed privacy budget."""
-    from gpate.boundary import ranks_here
-    from gpate.run.progress import Interrupted, Monitor
-    from gpate.schema import TableSchema
-    from gpate.synthesizer import Synthesizer
+    with progress("loading", quiet=quiet or as_json or os.environ.get("RANK", "0") != "0"):
+        from gpate.boundary import ranks_here
+        from gpate.run.progress import Interrupted, Monitor
+        from gpate.schema import TableSchema
+        from gpate.synthesizer import Synthesizer
 
     if (resume is None) == (data is None):
         raise InvalidValue("data", data, "given, or --resume RUN instead of it")
@@ -140,6 +143,8 @@ def fit(
     stamped = bool(certificate.not_for_release)
     title, colour = ("NOT FOR RELEASE", "red") if stamped else ("Released", "green")
     console.print(Panel(escape(certificate.statement()), title=title, border_style=colour, expand=False))
+    if quiet:
+        return
     if certificate.book is None and math.isfinite(certificate.epsilon):
         console.print(
             "This guarantee is about one run: other runs on the same records add up with it. One budget for all of them: "
@@ -209,65 +214,28 @@ def first_interrupt(stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Step], None]]:
+def display(*, quiet: bool, as_json: bool) -> Iterator[Callable[[Progress], None]]:
     """Show progress: released numbers and the ledger's spend, nothing else."""
     if as_json:
         yield lambda p: None if quiet else errors.print_json(json.dumps(_shown(p)), indent=None)
         return
-    if quiet:
-        yield lambda p: None
-        return
-    if not errors.is_terminal:
-        yield _log_lines()
-        return
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[spent]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("starting", total=1.0, spent="", left="")
-
-        def show(p: Step) -> None:
-            where, spent, left = _progress_text(p)
-            bar.update(task, completed=_shown(p)["fraction"], description=where, spent=spent, left=left)
-
-        yield show
+    with progress("preparing", quiet=quiet) as show:
+        yield lambda p: show(f"fitting {p.stage}".rstrip(), p.fraction, 1.0, detail=_detail(p))
 
 
-LINE_SECONDS = 60.0
-"""Time between two progress lines when standard error is not a terminal."""
-
-
-def _log_lines() -> Callable[[Step], None]:
-    """Show progress as lines of a log; a short run has none."""
-    last = time.monotonic()
-
-    def show(p: Step) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_SECONDS:
-            last = time.monotonic()
-            errors.print(", ".join(part for part in _progress_text(p) if part), soft_wrap=True, highlight=False)
-
-    return show
-
-
-def _progress_text(p: Step) -> tuple[str, str, str]:
-    """Iteration, epsilon spent and speed, and the estimated time left."""
+def _detail(p: Progress) -> str:
+    """Iteration, epsilon spent and speed."""
     s = _shown(p)
-    left, rate = s["seconds_left"], s["iterations_per_second"]
+    rate = s["iterations_per_second"]
     spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
-    spent = [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
+    parts = [f"iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")]
+    parts += [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
     if s["answered"] < 1:
-        spent.insert(1, f"answered {s['answered']:.0%}")
-    stage = f"{p.stage}, " if p.stage else ""
-    where = f"{stage}iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")
-    return where, ", ".join(spent), "" if left is None else f"about {left:.0f} s left"
+        parts.insert(2, f"answered {s['answered']:.0%}")
+    return ", ".join(parts)
 
 
-def _shown(p: Step) -> dict[str, Any]:
+def _shown(p: Progress) -> dict[str, Any]:
     """The displayed facts of an iteration: released numbers only."""
     finite = math.isfinite(p.epsilon)
     return {

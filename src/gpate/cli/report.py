@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from gpate.cli.terminal import errors, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import Json, Quiet, errors, hint, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -36,37 +37,40 @@ def report(
     ] = None,
     revoked: Annotated[Path | None, typer.Option(help="Keys that are not accepted any more.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Writes a page: the guarantee in words, what was spent, real against synthetic, usefulness, warnings."""
-    from gpate.release import Release
-    from gpate.release.output_files import check_output
-    from gpate.report import write_report
-    from gpate.report.page import release_folder
-    from gpate.verification import verify
+    """Write a page: the guarantee in words, what was spent, real against synthetic, usefulness, warnings."""
+    with progress("loading", quiet=quiet or as_json):
+        from gpate.release import Release
+        from gpate.release.output_files import check_output
+        from gpate.report import write_report
+        from gpate.report.page import release_folder
+        from gpate.verification import verify
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise InvalidValue("output", str(output), "a name that ends in .html")
     check_output(output, force=force)
     if evaluation is not None and not evaluation.is_file():
         raise InvalidValue("--evaluation", str(evaluation), "a file that `gpate evaluate` wrote")
-    schema = Release.load(release_folder(run)).schema
-    verification = verify(release_folder(run), signers=signers, revoked=revoked)
-    held = None if real is None or release else _records(real, schema)
-    found = [] if evaluation is None or release else _evaluations(evaluation)
-    write_report(run, output, real=held, evaluations=found, release=release, verification=verification)
+    with progress("verifying the release", quiet=quiet or as_json) as show:
+        schema = Release.load(release_folder(run)).schema
+        verification = verify(release_folder(run), signers=signers, revoked=revoked)
+        show("reading records")
+        held = None if real is None or release else _records(real, schema)
+        found = [] if evaluation is None or release else _evaluations(evaluation)
+        show("writing the page")
+        write_report(run, output, real=held, evaluations=found, release=release, verification=verification)
     inside = held is not None or bool(found)
     if as_json:
         print_json({"output": str(output), "release": release, "unnoised": inside, "bytes": output.stat().st_size})
-    elif not quiet:
-        size = f"{output.stat().st_size / 1024:,.0f} KiB"
-        errors.print(f"Wrote {escape(str(output))} ({size}).", soft_wrap=True, highlight=False)
-        if release and (real is not None or evaluation is not None):
-            errors.print("--real and --evaluation were left out: they are confidential.", highlight=False)
-        if inside:
-            warning = "[bold red]Confidential: it holds figures computed from real records without noise.[/]"
-            errors.print(f"{warning} To publish: --release", soft_wrap=True, highlight=False)
+        return
+    hint(f"Wrote {escape(str(output))} ({output.stat().st_size / 1024:,.0f} KiB).", quiet=quiet)
+    if release and (real is not None or evaluation is not None):
+        hint("--real and --evaluation were left out: they are confidential.", quiet=quiet)
+    if inside:
+        warning = "[bold red]Confidential: it holds figures computed from real records without noise.[/]"
+        errors.print(f"{warning} To publish: --release", soft_wrap=True, highlight=False)
 
 
 def _evaluations(path: Path) -> list[Evaluation]:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpate.addresses import address_of
 from gpate.cli.interrupt import on_interrupt
-from gpate.cli.terminal import errors, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import Json, Quiet, errors, hint, print_json
 from gpate.errors import InvalidValue, require_count
 
 
@@ -47,28 +47,30 @@ def sample(
         typer.Option(help="For images: auto (a GPU if there is one), cpu or cuda. Images are the same up to rounding."),
     ] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Sample synthetic records from a release: post-processing, without further privacy cost."""
     require_count("-n", n, 1)
-    from gpate.release import Release
-    from gpate.release.conditions import parse_condition
-    from gpate.release.output_files import check_output, format_of, write_records
-    from gpate.release.output_tables import check_table, write_table
-    from gpate.schema import ImageSchema, TableSchema
-    from gpate.streams import Streams
-    from gpate.torch_utils import chosen_device
+    with progress("loading", quiet=quiet or as_json):
+        from gpate.release import Release
+        from gpate.release.conditions import parse_condition
+        from gpate.release.output_files import check_output, format_of, write_records
+        from gpate.release.output_tables import check_table, write_table
+        from gpate.schema import ImageSchema, TableSchema
+        from gpate.streams import Streams
+        from gpate.torch_utils import chosen_device
 
-    place, loaded = chosen_device(device), Release.load(release)
-    if isinstance(loaded.schema, ImageSchema):
-        loaded.to(place)
-    _warn_if_unverified(release)
+    address, path = address_of(output), Path(output)
+    with progress("verifying the release", quiet=quiet or as_json):
+        place, loaded = chosen_device(device), Release.load(release)
+        if isinstance(loaded.schema, ImageSchema):
+            loaded.to(place)
+        _warn_if_unverified(release)
     pairs = [parse_condition(loaded.schema, text) for text in where or []]
     conditions = dict(pairs)
     if len(conditions) < len(pairs):
         raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
-    address, path = address_of(output), Path(output)
     labeller = getattr(loaded.spec, "labeller", None)
     if address is None:
         format_of(path, loaded.schema)
@@ -97,20 +99,14 @@ def sample(
 
     on_interrupt(ctx, interrupted)
     start = time.perf_counter()
-    with Progress(
-        TextColumn("records"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=quiet or as_json or not errors.is_terminal,
-    ) as progress:
-        task = progress.add_task("records", total=n)
+    with progress("sampling", quiet=quiet or as_json) as show:
         chunks = loaded.sample_chunks(n, where=conditions, seed=used, balanced=balanced)
+        written = 0
 
-        def advance(written: int) -> None:
-            progress.advance(task, written)
+        def advance(more: int) -> None:
+            nonlocal written
+            written += more
+            show("sampling", written, n)
 
         if address is not None and isinstance(loaded.schema, TableSchema):
             write_table(address, chunks, schema=loaded.schema, force=force, on_progress=advance)
@@ -141,17 +137,16 @@ def sample(
                 **({"labeller": asdict(labelled)} if labelled.drawn else {}),
             }
         )
-    elif not quiet:
+    else:
         guarantee = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
-        errors.print(
+        hint(
             f"Wrote {n:,} records to {escape(output)} in {seconds:.1f} s ({guarantee}). To repeat it: --seed {used}",
-            soft_wrap=True,
-            highlight=False,
+            quiet=quiet,
         )
         if acceptance.records:
-            errors.print(f"All satisfy the constraints: {acceptance}.", soft_wrap=True, highlight=False)
+            hint(f"All satisfy the constraints: {acceptance}.", quiet=quiet)
         if labelled.drawn:
-            errors.print(f"Labelled by the release's labeller: {labelled}.", soft_wrap=True, highlight=False)
+            hint(f"Labelled by the release's labeller: {labelled}.", quiet=quiet)
     if not certificate.releasable and not as_json:
         reasons = escape("; ".join(certificate.not_for_release))
         errors.print(f"[bold white on red] NOT FOR RELEASE [/] [bold red]{reasons}[/]", soft_wrap=True, highlight=False)

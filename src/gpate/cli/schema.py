@@ -12,8 +12,9 @@ from rich.markup import escape
 
 from gpate.accounting import Budget, BudgetBook, Event, Ledger, new_run, read_ledger
 from gpate.cli.interrupt import NOTHING, on_interrupt
+from gpate.cli.progress import progress
 from gpate.cli.schema_edit import edit
-from gpate.cli.terminal import console, errors, print_facts, print_json
+from gpate.cli.terminal import Json, Quiet, console, ending, hint, print_facts, print_json
 from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
 from gpate.neighbours import RECORD, unit_relation
 from gpate.schema import ImageSchema, Schema, TableSchema
@@ -30,7 +31,12 @@ ROW = "row"
 app = typer.Typer(no_args_is_help=True, help="Public description of a record: draft a schema, check one.")
 
 
-@app.command()
+@app.command(
+    epilog=ending(
+        "gpate schema init visits.csv -o visits.yaml --dictionary columns.csv",
+        "gpate schema init visits.csv -o visits.yaml --schema-epsilon 0.1 --ledger schema.jsonl",
+    )
+)
 def init(
     ctx: typer.Context,
     data: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
@@ -61,6 +67,8 @@ def init(
             help="Data dictionary: .csv or .json (plain, Frictionless Table Schema, SDV metadata). It must be public.",
         ),
     ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Draft a schema from column names, file types and a data dictionary; the rest is proposed, left open, or released with noise.
 
@@ -101,15 +109,23 @@ def init(
         times = {name: one.type for name, one in guesses.columns.items() if one.type in (DATE, "datetime")}
         key = row_id_of(list(known)) if described is None or described.row_id is None else described.row_id
         wanted = {name: times.get(name) or kind for name, kind in known.items() if name != key}
-        voted, released = _released(data, wanted, described, asked, ledger=ledger, book=budget, unit=unit)
+        with progress("releasing bounds and categories", quiet=quiet or as_json):
+            voted, released = _released(data, wanted, described, asked, ledger=ledger, book=budget, unit=unit)
+        what = "types, bounds and categories" if TODO in wanted.values() else "bounds and categories"
+        hint(f"Released {what} {released.spent}; recorded in {escape(str(ledger))}.", quiet=quiet or as_json)
         text = draft(known | voted, source=source, unit=unit, row_id=key, dictionary=described, paid=released)
-    if output is None:
+    unfinished = "TODO: " in text.partition("\nkind:")[2]
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+    if as_json:
+        facts = {"output": None if output is None else str(output), "complete": not unfinished, "draft": text}
+        print_json({**facts, "epsilon": schema_epsilon, "delta": None if schema_epsilon is None else delta})
+    elif output is None:
         console.out(text, end="", highlight=False)
-        return
-    output.write_text(text, encoding="utf-8")
-    name = escape(str(output))
-    todo = f" Fill in what is marked TODO: gpate schema edit {name}" if "TODO: " in text.partition("\nkind:")[2] else ""
-    errors.print(f"Wrote {name}.{todo}", soft_wrap=True)
+    else:
+        name = escape(str(output))
+        todo = f" Fill in what is marked TODO: gpate schema edit {name}" if unfinished else ""
+        hint(f"Wrote {name}.{todo}", quiet=quiet)
 
 
 def _proposals(types: dict[str, str], dictionary: Dictionary | None, unit: str | None, *, rows: bool) -> Proposals:
@@ -188,8 +204,6 @@ def _released(
         found = {} if bounds is None else bounds(table, gate).value
         values = {} if categories is None else categories(table, gate).value
         cost = f"at epsilon {gate.spend:.4g}, delta {budget.delta:g}"
-        what = "types, bounds and categories" if open_ else "bounds and categories"
-        errors.print(f"Released {what} {cost}; recorded in {escape(str(ledger))}.", soft_wrap=True)
     spent = (budget.epsilon, budget.delta)
     return types, Paid(bounds=found, categories=values, max_records=max_records, spent=cost, cost=spent)
 
@@ -221,17 +235,24 @@ def _charged(book: Path | None, ledger: Ledger, events: list[Event]) -> Iterator
         opened.settle(run, read_ledger(path))
 
 
-app.command()(edit)
+app.command(
+    epilog=ending(
+        "gpate schema edit visits.yaml",
+        "gpate schema edit visits.yaml --accept --set age.bounds=0,120 --set target=died",
+    )
+)(edit)
 
 
-@app.command()
+@app.command(epilog=ending("gpate schema check visits.yaml"))
 def check(
     path: Annotated[Path, typer.Argument(help="A schema file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Check a schema and print a summary."""
-    schema = Schema.load(path)
-    _check_fits(schema)
+    with progress("checking the schema", quiet=quiet or as_json):
+        schema = Schema.load(path)
+        _check_fits(schema)
     if as_json:
         print_json(schema.to_dict())
         return

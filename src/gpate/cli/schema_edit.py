@@ -16,7 +16,7 @@ from rich.table import Table
 
 from gpate.cli.interrupt import on_interrupt
 from gpate.cli.schema_questions import Session
-from gpate.cli.terminal import console, errors
+from gpate.cli.terminal import Json, Quiet, console, errors, hint, print_json
 from gpate.errors import GpateError, InvalidValue
 from gpate.schema import Schema
 from gpate.schema.answers import FIELDS, answer, chosen
@@ -47,11 +47,15 @@ def edit(
     ask: Annotated[
         str | None, typer.Option(metavar="COLUMNS", help="Ask for these columns again: names, first..last or patterns.")
     ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Show a draft as a table, and go through it column by column: confirm or change types, bounds and categories.
 
     What is complete is skipped, and every answer is saved at once. With --set or --accept nothing is asked. No record is read.
     """
+    if as_json and not (list_ or accept or settings):
+        raise InvalidValue("--json", True, "used with --list, --accept or --set", "Otherwise questions are asked.")
     file = DraftFile.load(draft)
     if accept or settings:
         if accept:
@@ -59,15 +63,19 @@ def edit(
         for setting in settings or []:
             _set(file, setting)
         file.save(draft)
-        if list_:
+        if list_ and not as_json:
             print_table(file)
     else:
-        print_table(file)
+        if not as_json and (list_ or not quiet):
+            print_table(file)
         if not list_:
             on_interrupt(ctx, f"Stopped: all answers are saved in {draft}. Run the same command again.")
             again = None if ask is None else chosen(file.names, ask)
             Session(file, save=lambda: file.save(draft)).run(again)
-    _print_state(file, draft)
+    if as_json:
+        print_json({"draft": str(draft), "columns": len(file.columns), "open": [*file.open, *file.open_keys]})
+    else:
+        _print_state(file, draft, quiet=quiet)
 
 
 def _set(file: DraftFile, setting: str) -> None:
@@ -145,20 +153,20 @@ def _short(value: Any) -> str:
     return text if len(text) <= 48 else f"{text[:36].rpartition(', ')[0]}, ... ({len(listed)})"
 
 
-def _print_state(file: DraftFile, path: Path) -> None:
+def _print_state(file: DraftFile, path: Path, *, quiet: bool) -> None:
     """What is left, and what to run next."""
     name, open_ = escape(str(path)), file.open
     if file.constraints:
         some = "; ".join(file.constraints[:3]) + ("; ..." if len(file.constraints) > 3 else "")
-        errors.print(f"Proposed constraints, in comments at the end of {name}: {escape(some)}", soft_wrap=True)
+        hint(f"Proposed constraints, in comments at the end of {name}: {escape(some)}", quiet=quiet)
     left = [f"{len(open_)} of {len(file.columns)} columns ({', '.join(open_[:5])}{', ...' if len(open_) > 5 else ''})"]
     left = (left if open_ else []) + file.open_keys
     if left:
-        errors.print(f"Still open: {escape('; '.join(left))}.", soft_wrap=True)
+        hint(f"Still open: {escape('; '.join(left))}.", quiet=quiet)
         return
     try:
         Schema.load(path)
     except GpateError as problem:
         errors.print(f"[red]Not valid yet.[/] {escape(str(problem))}", soft_wrap=True)
     else:
-        errors.print(f"Complete. Next: gpate schema check {name}", soft_wrap=True)
+        hint(f"Complete. Next: gpate schema check {name}", quiet=quiet)

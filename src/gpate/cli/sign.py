@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from gpate.cli.terminal import DOES_NOT_HOLD, errors, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import DOES_NOT_HOLD, Json, Quiet, errors, hint, print_json
 
 
 def sign(
@@ -19,18 +20,22 @@ def sign(
             help="An SSH key, e.g. ~/.ssh/id_ed25519; the .pub file of one that is in an agent or on hardware."
         ),
     ],
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Sign a release with an SSH key, after checking it: writes certificate.json.sig. Exit code 1 if a check fails."""
-    from gpate.release import signatures
-    from gpate.verification import verify
+    with progress("loading", quiet=quiet or as_json):
+        from gpate.release import signatures
+        from gpate.verification import verify
 
-    found = verify(release)
+    with progress("verifying the release", quiet=quiet or as_json):
+        found = verify(release)
     wrong = [
         check for check in found.checks if not check.passed and check.name != "signature"
     ]  # an old one is replaced
     if wrong:
+        if as_json:
+            print_json({"release": str(release), "signed": False, "check": wrong[0].name, "detail": wrong[0].detail})
         errors.print(
             f"[bold white on red] NOT SIGNED [/] {escape(wrong[0].name)}: {escape(wrong[0].detail)}. "
             f"Fix: see `gpate verify {escape(str(release))}`.",
@@ -40,6 +45,6 @@ def sign(
         raise typer.Exit(DOES_NOT_HOLD)
     made = signatures.sign(release, key=key)
     if as_json:
-        print_json({"release": str(release), "key": made.key, "namespace": signatures.NAMESPACE})
-    elif not quiet:
-        errors.print(f"Signed with {escape(str(made.key))}.", soft_wrap=True, highlight=False)
+        print_json({"release": str(release), "signed": True, "key": made.key, "namespace": signatures.NAMESPACE})
+    else:
+        hint(f"Signed with {escape(str(made.key))}.", quiet=quiet)

@@ -1,27 +1,53 @@
-"""Output of the commands: exit codes, tables for people, JSON for programs, errors on standard error."""
+"""Output of the commands: exit codes, tables for people, JSON for programs, errors on standard error.
+
+Standard output has the result and nothing else. With NO_COLOR, and where no terminal reads it, it has no escape codes.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
+from typer import rich_utils
 
 from gpate.errors import DataNotFound, InvalidValue
 
-console = Console()
-errors = Console(stderr=True)
+if os.environ.get("NO_COLOR"):  # rich alone would leave bold and dim
+    console, errors = Console(color_system=None), Console(color_system=None, stderr=True)
+    rich_utils.COLOR_SYSTEM = None  # of help and usage errors
+else:
+    console, errors = Console(), Console(stderr=True)
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no hints: the result, warnings and errors only.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 HOLDS, DOES_NOT_HOLD, USAGE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = (
     "Exit codes: 0 success, the claim holds; 1 the claim does not hold (verify, audit, evaluate); "
     "2 wrong usage or input; 130 interrupted."
 )
+
+
+def ending(*examples: str) -> str:
+    """The end of a command's help: examples, and the exit codes."""
+    title = "Examples:" if len(examples) > 1 else "Example:"
+    return "\n\n".join([title, *(f"    {example}" for example in examples), EXIT_CODES])
+
+
+def hint(text: str, *, quiet: bool) -> None:
+    """Print on standard error, in rich's markup, what was done or what to do next."""
+    if not quiet:
+        errors.print(text, soft_wrap=True, highlight=False)
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, console, print_json
+from gpate.cli.progress import progress
+from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, Json, Quiet, console, print_json
 from gpate.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -33,16 +34,18 @@ def verify(
     revoked: Annotated[
         Path | None, typer.Option(help="Keys that are not accepted any more: public keys, one per line, or a KRL.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Check a release: files, hashes, ledger, events, epsilon, stamps, weights, signature. Exit code 1 if a check fails."""
-    from gpate.verification import verify as check
-
     if (release / "private").is_dir() and (release / "release").is_dir():
         raise InvalidValue(
             "release", str(release), f"the release folder, {release / 'release'}", "This is the run folder."
         )
-    found = check(release, budget=budget, signers=signers, revoked=revoked)
+    with progress("verifying the release", quiet=quiet or as_json):
+        from gpate.verification import verify as check  # seconds, the first time
+
+        found = check(release, budget=budget, signers=signers, revoked=revoked)
     good = found.releasable if for_release else found.passed
     certificate = found.certificate
     if as_json:
