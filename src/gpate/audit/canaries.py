@@ -163,12 +163,12 @@ def _seen(game: RecipeGame, images: Tensor, labels: Tensor) -> list[_Seen]:
     gate = game.gate()
     with game.run(True, gate) as run:
         made = execute(run)
-        own, shape = made.settings.of(Embedding), tuple(images.shape[1:])
+        own, (_, channels, height, width) = made.settings.of(Embedding), images.shape
         state = run.folder.read_tensors(FEATURES).tensors if run.folder.has(FEATURES) else None
     by_purpose: dict[str, list[NoisedRelease]] = {}
     for release in gate.transcript.releases:
         by_purpose.setdefault(release.purpose, []).append(release)
-    classes = F.one_hot(labels, game.plan.spec.classes).double()
+    shape, classes = (channels, height, width), F.one_hot(labels, game.plan.spec.classes).double()
     with torch.no_grad():
         phi = image_features(shape, settings=own.first, streams=Streams(game.seed))
         found = [_products(by_purpose["sum"][0], phi(images).double(), classes)]
@@ -208,6 +208,6 @@ def _sigma(release: NoisedRelease) -> float:
 
 def _scores(seen: list[_Seen]) -> Floats:
     """How much each canary seems to be in: the best linear guess of its coin, of mean 1/2 and variance 1/4, less 1/2."""
-    gram, match = sum(part.gram for part in seen), sum(part.match for part in seen)
+    gram, match = (np.sum([getattr(part, name) for part in seen], axis=0) for name in ("gram", "match"))
     found: Floats = np.linalg.solve(gram / 4 + np.eye(len(gram)), match - gram.sum(1) / 2) / 4
     return found

@@ -100,7 +100,12 @@ class EmbeddingMethod(Method):
 
     def smallest(self, settings: Settings) -> dict[str, Any]:
         """One training step a round of a small network, and a labeller with few features and steps: all releases are there."""
-        training = {"matching.steps": 1, "matching.batch": 4, "rematching.steps": 1, "rematching.batch": 4}
+        training: dict[str, Any] = {
+            "matching.steps": 1,
+            "matching.batch": 4,
+            "rematching.steps": 1,
+            "rematching.batch": 4,
+        }
         training |= {"network": "dense", "later.samples": 64, "later.epochs": 1, "later.hidden": 32, "later.width": 4}
         training |= {"first.frequencies": 200, "later.frequencies": 200}
         labelling = {"share": settings.of(Embedding).labelling.share, "samples": 64, "directions": 50, "filters": 4}
