@@ -145,9 +145,13 @@ def main() -> None:
         while 'data-state="running' in desk.ask("GET", "/run/live?name=runs/one")[2]:
             time.sleep(0.5)
         rows = busy + times(desk, "nothing runs")
-        show(f"Pages ({os.cpu_count()} cores; the fit {'was' if still else 'was NOT'} still running at the end)", rows)
+        load = os.getloadavg()[0]
+        show(
+            f"Pages ({os.cpu_count()} cores, load average {load:.1f}; the fit {'was' if still else 'was NOT'} still running at the end)",
+            rows,
+        )
         desk.close()
-        keep("desk", {"start": starts, "pages": rows})
+        keep("desk", {"load average": load, "start": starts, "pages": rows})
 
 
 if __name__ == "__main__":

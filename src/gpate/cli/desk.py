@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,7 @@ def desk(
         )
         console.print(f"\n  {server.first_address}\n", soft_wrap=True, highlight=False)
         console.print("Anyone who has this address can use the desk. Ctrl-C closes it; fits go on.", soft_wrap=True)
+    threading.Thread(target=app.prepare, daemon=True).start()
     try:
         server.serve_forever()
     finally:

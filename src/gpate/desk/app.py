@@ -54,6 +54,12 @@ class Desk:
         environment.filters |= {"number": words.number, "percent": words.percent, "name": words.name}
         return environment
 
+    def prepare(self) -> None:
+        """Imports and compiles what pages need, so that the first of them does not wait for it."""
+        _routes()
+        for name in self._environment.list_templates(extensions=("html",)):
+            self._environment.get_template(name)
+
     def page(self, template: str, *, status: HTTPStatus = HTTPStatus.OK, **context: Any) -> Response:
         """A page, or a part of one, from its template."""
         text = self._environment.get_template(template).render({"problem": "", **context})
