@@ -31,7 +31,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not (folder / ".data").exists()
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
-    python = f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(folder / 'src'))} exec {shlex.quote(sys.executable)}"
+    sources = os.pathsep.join(str(folder / name) for name in ("src", "research"))  # what `make setup` installs
+    python = f"#!/bin/sh\nPYTHONPATH={shlex.quote(sources)} exec {shlex.quote(sys.executable)}"
     (programs / "python").write_text(f'{python} "$@"\n')
     (programs / "gpate").write_text(f'{python} -m gpate "$@"\n')
     for program in programs.iterdir():
