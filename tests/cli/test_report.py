@@ -37,7 +37,10 @@ def test_a_table_from_files(run: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert gpate("report", run, *arguments) == 2
     assert "exists already" in capsys.readouterr().err
     assert gpate("report", run, *arguments, "--force", "--quiet") == 0
-    assert capsys.readouterr() == ("", "")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("Confidential"), "a warning, and nothing else"
+    assert len(told.err.splitlines()) == 1
 
 
 def test_for_release_nothing_real_is_even_read(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
