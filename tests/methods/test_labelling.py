@@ -22,7 +22,7 @@ from gpate.methods.embedding.labelling import Labelling
 from gpate.release import Release
 from gpate.release.output_files import write_records
 from gpate.run.folder import RunFolder
-from gpate.run.progress import Interrupted, Monitor
+from gpate.run.progress import Interrupted, Monitor, Progress
 from gpate.schema import ImageSchema
 from gpate.synthesizer import publish
 from gpate.verification import verify
@@ -66,13 +66,14 @@ class Trial:
 
     def fit(self, stop_after: int = 10**9) -> Fitted:
         asked = iter(range(1, 10**9))
+        self.reported: list[Progress] = []
         self.run = make_run(
             *records(),
             SCHEMA,
             settings_for("embedding", embedding=self.settings),
             gate=self.gate,
             folder=self.folder,
-            monitor=Monitor(stop=lambda: next(asked) >= stop_after),
+            monitor=Monitor(on_progress=self.reported.append, stop=lambda: next(asked) >= stop_after),
             seed=3,
         )
         return method_named("embedding").fit(self.run)
@@ -107,6 +108,14 @@ def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path) -> None:
     assert len(trial.gate.ledger.entries) == 8
     for name, tensor in whole.generator.state_dict().items():
         assert torch.equal(tensor, again.generator.state_dict()[name]), name
+
+
+def test_each_step_is_reported(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    trial.fit()
+    steps = [(step.iteration, step.fraction) for step in trial.reported if step.stage == "labeller"]
+    assert steps == [(number, number / 6) for number in range(1, 7)]
+    assert {step.stage for step in trial.reported} == {"", "labeller"}
 
 
 def test_a_release_labels_its_images_and_verifies(tmp_path: Path) -> None:

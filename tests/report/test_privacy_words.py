@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from gpate.accounting import read_ledger
+from gpate.boundary import NoisyProducts, NoisySum, NoisyTally
+from gpate.methods.marginals.private_bins import ROUNDS, round_name
 from gpate.report.formatting import counted, listed, name, number, percent
-from gpate.report.privacy_section import answered, chance_to_guess, grade, groups, paid, spend_points
+from gpate.report.privacy_section import PURPOSES, answered, chance_to_guess, grade, groups, paid, spend_points
 from tests.releases import make_release
 
 
@@ -71,3 +73,8 @@ def test_words() -> None:
     assert name("x" * 50, most=10) == "x" * 9 + "…"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert counted(1, "record") == "1 record"
+
+
+def test_what_the_defaults_release_is_said_in_words() -> None:
+    rounds = {round_name(number) for number in range(1, ROUNDS + 1)}
+    assert {NoisyProducts.purpose, NoisySum.purpose, NoisyTally.purpose, "class counts", *rounds} <= set(PURPOSES)
