@@ -21,7 +21,7 @@ from gpate.boundary import Released
 from gpate.features import FeatureMap, learn_features
 from gpate.features.image_features import image_features
 from gpate.generators import GeneratorSpec, Student
-from gpate.generators.matching import Target, match
+from gpate.generators.matching import ClassMeans, match
 from gpate.methods.embedding.method import COLOUR_IMAGES, Embedding
 from gpate.streams import Streams
 
@@ -35,7 +35,7 @@ CASES = {
 }
 
 
-def targets_of(spec: GeneratorSpec, settings: Embedding, rounds: int, device: torch.device) -> list[Target]:
+def targets_of(spec: GeneratorSpec, settings: Embedding, rounds: int, device: torch.device) -> list[ClassMeans]:
     """Random means for the map of the first round, and of later ones learned from random images."""
     shape, streams = (spec.channels, spec.height, spec.width), Streams(0)
     maps: list[FeatureMap] = [image_features(shape, settings=settings.first, streams=streams, device=device)]
@@ -48,7 +48,7 @@ def targets_of(spec: GeneratorSpec, settings: Embedding, rounds: int, device: to
     means = [torch.randn(spec.classes, phi.dims, generator=streams.torch("means")) / phi.dims**0.5 for phi in maps]
     weights = torch.ones(spec.classes)
     return [
-        Target(features=phi, means=Released(mean, receipts=receipts), weights=weights)
+        ClassMeans(features=phi, means=Released(mean, receipts=receipts), weights=weights)
         for phi, mean in zip(maps, means, strict=True)
     ]
 

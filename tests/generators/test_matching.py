@@ -13,7 +13,7 @@ from gpate.boundary import Released
 from gpate.errors import InvalidValue
 from gpate.features import Composed, Pixels, Unit
 from gpate.generators import GeneratorSpec, Student
-from gpate.generators.matching import Matching, Target, _Average, _OwnMeans, distance, match, pull
+from gpate.generators.matching import ClassMeans, GroupMeans, Matching, _Average, _OwnMeans, distance, match, pull
 from gpate.streams import Streams
 
 SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
@@ -28,7 +28,7 @@ def test_the_loss_is_right_in_expectation() -> None:
     """Over all batches of three of a class's five vectors: exactly the distance of the means, but for a constant."""
     vectors, means, weights = random(2, 5, 7), random(2, 7, seed=1), torch.tensor([0.3, 2.0], dtype=torch.float64)
     losses = [
-        distance(vectors[:, list(chosen)].reshape(6, 7), means, weights)
+        distance(GroupMeans.of(vectors[:, list(chosen)].reshape(6, 7), 2), means, weights)
         for chosen in itertools.product(range(5), repeat=3)
     ]
     exact = (weights * ((vectors.mean(1) - means).square().sum(1) - means.square().sum(1))).sum()
@@ -39,7 +39,7 @@ def test_the_biased_loss_is_the_distance_of_the_batch() -> None:
     vectors, means, weights = random(8, 3), random(2, 3, seed=1), torch.tensor([1.0, 0.5], dtype=torch.float64)
     batch = vectors.view(2, 4, 3).mean(1)
     exact = (weights * ((batch - means).square().sum(1) - means.square().sum(1))).sum()
-    assert float(distance(vectors, means, weights, unbiased=False)) == pytest.approx(float(exact))
+    assert float(distance(GroupMeans.of(vectors, 2), means, weights, unbiased=False)) == pytest.approx(float(exact))
 
 
 def test_the_pull_towards_known_means_is_the_gradient_of_the_distance() -> None:
@@ -48,7 +48,9 @@ def test_the_pull_towards_known_means_is_the_gradient_of_the_distance() -> None:
     student = random(4, 4, seed=2).requires_grad_()
     made = records @ student
     exact = (weights * (made.mean(1) - means).square().sum(1)).sum()
-    batches = [made[:, list(chosen)].reshape(6, 4) for chosen in itertools.product(range(5), repeat=3)]
+    batches = [
+        GroupMeans.of(made[:, list(chosen)].reshape(6, 4), 2) for chosen in itertools.product(range(5), repeat=3)
+    ]
     pulls = torch.stack([pull(batch, made.mean(1).detach(), means, weights, memory=1.0) for batch in batches]).mean()
     (wanted,) = torch.autograd.grad(exact, student, retain_graph=True)
     (found,) = torch.autograd.grad(pulls, student)
@@ -59,7 +61,7 @@ def test_a_record_does_not_pull_at_itself() -> None:
     """One record a class, nothing remembered, a target of zero: all that could pull is the record itself."""
     vectors, weights = random(1, 3).requires_grad_(), torch.ones(1, dtype=torch.float64)
     own = vectors.detach()
-    loss = pull(vectors, own, torch.zeros(1, 3, dtype=torch.float64), weights, memory=0.0)
+    loss = pull(GroupMeans.of(vectors, 1), own, torch.zeros(1, 3, dtype=torch.float64), weights, memory=0.0)
     (gradient,) = torch.autograd.grad(loss, vectors)
     assert float(gradient.norm()) == pytest.approx(0.0, abs=1e-12)
 
@@ -80,11 +82,11 @@ def test_means_that_are_carried_along_do_not_lag_and_have_less_noise() -> None:
     below 1e-5.
     """
     network, memory, coordinates = Shifted(), 0.8, 4000
-    own = _OwnMeans(network, memory, classes=1)
+    own = _OwnMeans(network, memory)
     for step in range(60):
         z = random(4, coordinates, seed=step)
         own.remember(step)
-        (mean,) = own.update([network(z).detach()], lambda before, z=z: [before(z)])  # type: ignore[misc]
+        (mean,) = own.update([GroupMeans.of(network(z).detach(), 1)], lambda before, z=z: [GroupMeans.of(before(z), 1)])  # type: ignore[misc]
         error = (mean - network.shift.detach()).flatten()
         with torch.no_grad():
             network.shift += 1.0
@@ -107,16 +109,16 @@ def test_the_average_is_the_recursion_it_claims() -> None:
     assert float(layer.weight.detach()) == pytest.approx(float(expected))
 
 
-def target(weights: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Target:
+def target(weights: tuple[float, ...] = (1.0, 1.0, 1.0)) -> ClassMeans:
     """Class c has its mass in rows 2c and 2c + 1."""
     images = torch.zeros(3, 1, 8, 8)
     for c in range(3):
         images[c, :, 2 * c : 2 * c + 2] = 1.0
     phi = Composed(Pixels((1, 8, 8)), Unit(64))
-    return Target(features=phi, means=Released(phi(images), receipts=RECEIPT), weights=torch.tensor(weights))
+    return ClassMeans(features=phi, means=Released(phi(images), receipts=RECEIPT), weights=torch.tensor(weights))
 
 
-def distances(student: Student, goal: Target) -> torch.Tensor:
+def distances(student: Student, goal: ClassMeans) -> torch.Tensor:
     labels = torch.arange(3).repeat_interleave(50)
     made = student.frozen(Streams(9).torch("statistics"))(student.latents(150, Streams(9).torch("z")), labels)
     means = goal.features(made.view(-1, 1, 8, 8)).view(3, 50, -1).mean(1)
@@ -177,7 +179,7 @@ def test_recorded_steps_are_the_steps(network: str, memory: float, monkeypatch: 
         student = Student(spec, init=Streams(0).torch("init"), device="cuda")
         phi = Composed(Pixels((1, 16, 16)), Unit(256))
         goal = phi(torch.rand(3, 1, 16, 16, generator=torch.Generator().manual_seed(0)))
-        goals = [Target(features=phi, means=Released(goal, receipts=RECEIPT), weights=torch.ones(3))]
+        goals = [ClassMeans(features=phi, means=Released(goal, receipts=RECEIPT), weights=torch.ones(3))]
         settings = Matching(steps=steps, batch=30, memory=memory, precision="float32", average=0.0)
         match(student, goals, settings=settings, streams=Streams(1))
         return torch.cat([parameter.detach().flatten() for parameter in student.network.parameters()])
@@ -193,7 +195,7 @@ def test_targets_of_several_rounds_pull_together() -> None:
     phi = Composed(Pixels((1, 8, 8)), Unit(64))
     ends = torch.eye(64)[:2].repeat_interleave(3, 0).view(2, 3, 64)
     goals = [
-        Target(features=phi, means=Released(0.5 * end, receipts=RECEIPT), weights=torch.full((3,), weight))
+        ClassMeans(features=phi, means=Released(0.5 * end, receipts=RECEIPT), weights=torch.full((3,), weight))
         for end, weight in zip(ends, (4.0, 1.0), strict=True)
     ]
     student = Student(SPEC, init=Streams(0).torch("init"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,8 @@ from gpate.boundary import ExactNoise, FastNoise, Gate
 from gpate.errors import InvalidValue
 from gpate.features import Learner
 from gpate.features.image_features import ImageFeatures
-from gpate.generators.matching import Matching
+from gpate.generators.gradient_matching import MeanGradients
+from gpate.generators.matching import GroupMeans, Matching
 from gpate.methods import method_named
 from gpate.methods.base import Fitted
 from gpate.methods.embedding import Embedding
@@ -37,6 +40,7 @@ SMALL = Embedding(
     first=ImageFeatures(base="pixels", frequencies=20),
     later=Learner(samples=40, epochs=1, batch=20, width=4, hidden=8, frequencies=10),
     matching=Matching(steps=40, batch=12, learning_rate=1e-2),
+    last_matching=Matching(steps=20, batch=12, learning_rate=1e-2),
     labelling=LABELLING,
     network="dense",
     little_noise=None,
@@ -96,18 +100,46 @@ def test_all_steps_have_the_same_noise_and_their_share_of_the_budget(tmp_path: P
     assert all(event.dimension == 13 * 3 for event in steps)
 
 
-def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stop_after", "paid"),
+    [(46, range(3, 8)), (58, [8])],  # in the labeller, after 40 steps of the student; in the student's last 20
+)
+def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path, stop_after: int, paid: Sequence[int]) -> None:
     whole = Trial(tmp_path / "a").fit()
     trial = Trial(tmp_path / "b")
     with pytest.raises(Interrupted):
-        trial.fit(stop_after=46)  # in the labeller: before it come two releases and 40 steps
-    paid = len(trial.gate.ledger.entries)
-    assert 2 < paid < 8
-    trial.reopen()
-    again = trial.fit()
-    assert len(trial.gate.ledger.entries) == 8
-    for name, tensor in whole.generator.state_dict().items():
-        assert torch.equal(tensor, again.generator.state_dict()[name]), name
+        trial.fit(stop_after=stop_after)
+    assert len(trial.gate.ledger.entries) in paid
+    for _ in range(2):  # the second time all is there already
+        trial.reopen()
+        again = trial.fit()
+        assert len(trial.gate.ledger.entries) == 8
+        assert again.spec == whole.spec
+        for name, tensor in whole.generator.state_dict().items():
+            assert torch.equal(tensor, again.generator.state_dict()[name]), name
+
+
+def test_the_student_learns_what_the_labeller_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A student that was hardly trained on the sums, then for as many steps with the gradients and without: with them the labeller
+    sees far more often the class that was asked for.
+    """
+    brief = replace(SMALL, matching=replace(SMALL.matching, steps=1), last_matching=replace(SMALL.matching, steps=60))
+
+    def agreement(name: str) -> float:
+        generator, asked = (
+            Trial(tmp_path / name, settings=brief, epsilon=50.0).fit().generator,
+            torch.arange(3).repeat(100),
+        )
+        with torch.no_grad():
+            made = generator(torch.randn(300, 4, generator=torch.Generator().manual_seed(0)), asked)
+            seen = generator.get_submodule("labeller")(made.view(-1, 1, 16, 16)).argmax(1)
+        return float((seen == asked).double().mean())
+
+    told = agreement("told")
+    monkeypatch.setattr(
+        MeanGradients, "batch", lambda self, images, _: GroupMeans(self.means.value.float(), torch.zeros(1), 1)
+    )
+    assert told > agreement("not told") + 0.2
 
 
 def test_each_step_is_reported(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ own mean m_c = E phi(G(z, c)) approaches it; all of it is post-processing. The l
 
 with weights that are small where the noise is large. A batch has the same number n of records of every class. The
 square of a batch's mean is biased by its variance over n, which would favour a collapsed student;
-so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is unbiased.
+so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is unbiased. Other released means than those of
+the classes are matched in the same way (`Target`).
 
 **Small batches.** On a CPU a batch has few records, and m_c - M_c is soon smaller than the sampling error of m_c. With `memory`
 the student's means are carried from step to step, corrected by the change of the current batch under the weights before and after
@@ -27,6 +28,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -84,19 +86,70 @@ class Matching:
         return self.learning_rate * shape[self.decay]
 
 
+class GroupMeans(NamedTuple):
+    """Of the vectors of a batch, in groups of the same size.
+
+    Attributes:
+        mean: of each group's vectors, [groups, dims].
+        squares: mean of their squared lengths, [groups].
+        number: of vectors in a group.
+    """
+
+    mean: Tensor
+    squares: Tensor
+    number: int
+
+    @classmethod
+    def of(cls, vectors: Tensor, groups: int) -> GroupMeans:
+        """Of vectors [groups * number, dims], sorted by group."""
+        grouped = vectors.view(groups, -1, vectors.shape[1])
+        return cls(grouped.mean(1), grouped.square().sum(2).mean(1), grouped.shape[1])
+
+
+class Target(Protocol):
+    """Released means to match."""
+
+    @property
+    def means(self) -> ReleasedTensor:
+        """Of each group, [groups, dims]."""
+
+    @property
+    def weights(self) -> Tensor:
+        """Of the groups, smaller for noisier means. From released numbers only."""
+
+    def batch(self, images: Tensor, labels: Tensor) -> GroupMeans:
+        """The same of the student's images, of which there are as many of every class, sorted by class."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """Released means to match.
+class ClassMeans:
+    """Means of a feature map over the records of each class.
 
     Attributes:
         features: the map phi.
         means: released, [classes, dims].
-        weights: of the classes, smaller for noisier means. From released numbers only.
+        weights: [classes].
     """
 
     features: FeatureMap
     means: ReleasedTensor
     weights: Tensor
+
+    def batch(self, images: Tensor, labels: Tensor) -> GroupMeans:
+        """Of each class."""
+        return GroupMeans.of(self.features(images), len(self.weights))
+
+
+def trust(sigma: float, counts: Tensor, *, bound: float) -> Tensor:
+    """Weights of means over so many records each, of which sums were released with noise of deviation sigma; `bound` is the longest
+    that a vector may be.
+
+    What the noise does to the loss is to add <m, N>, the mean over the student's images x of <phi(x), N>: for each image
+    a Gaussian number of deviation at most r = bound sigma / count, however long the vector phi is; over many images the
+    largest is some four deviations. What is to be seen is at most bound^2. So a mean is trusted by 1 / (1 + (4 r /
+    bound^2)^2), and one without records not at all; and a release by 1 / sigma^2, as least squares would have it.
+    """
+    return 1 / sigma**2 / (1 + (4 * sigma / counts / bound) ** 2)
 
 
 def match(
@@ -121,9 +174,7 @@ def match(
     spec, device = student.spec, student.device
     each = max(2, settings.batch // spec.classes)
     labels = torch.arange(spec.classes, device=device).repeat_interleave(each)
-    goals = [
-        (t.features, t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets
-    ]
+    goals = [(t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets]
     student.restart(settings.learning_rate, momentum=settings.momentum)
     on_gpu = device.type == "cuda"
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and on_gpu)
@@ -131,25 +182,25 @@ def match(
         # channels last, for tensor cores
         student.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = _Average(student.network, settings)
-    own = _OwnMeans(student.network, settings.memory, spec.classes) if settings.memory else None
+    own = _OwnMeans(student.network, settings.memory) if settings.memory else None
     z = torch.empty(len(labels), spec.latent, device=device)
 
-    def features(network: torch.nn.Module) -> list[Tensor]:
+    def batches(network: torch.nn.Module) -> list[GroupMeans]:
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             records = network(z, labels)
         images = records.float().view(-1, spec.channels, spec.height, spec.width)
-        return [phi(images) for phi, _, _ in goals]
+        return [target.batch(images, labels) for target in targets]
 
     def differentiate() -> None:
         student.optimiser.zero_grad(set_to_none=True)
-        vectors = features(student.network)
-        known = own.update(vectors, features) if own else [None] * len(goals)
+        made = batches(student.network)
+        known = own.update(made, batches) if own else [None] * len(goals)
         loss = torch.stack(
             [
-                distance(v, means, weights, unbiased=settings.unbiased)
+                distance(b, means, weights, unbiased=settings.unbiased)
                 if m is None
-                else pull(v, m, means, weights, memory=settings.memory if settings.unbiased else 1.0)
-                for v, m, (_, means, weights) in zip(vectors, known, goals, strict=True)
+                else pull(b, m, means, weights, memory=settings.memory if settings.unbiased else 1.0)
+                for b, m, (means, weights) in zip(made, known, goals, strict=True)
             ]
         ).sum()
         loss.backward()
@@ -170,46 +221,41 @@ def match(
     average.apply()
 
 
-def distance(vectors: Tensor, means: Tensor, weights: Tensor, *, unbiased: bool = True) -> Tensor:
-    """Weighted squared distance of class means, up to a constant that does not depend on the vectors.
+def distance(batch: GroupMeans, means: Tensor, weights: Tensor, *, unbiased: bool = True) -> Tensor:
+    """Weighted squared distance of means, up to a constant that does not depend on the batch.
 
     Args:
-        vectors: phi of a batch, the same number n of each class, sorted by class: [classes * n, dims].
-        means: targets [classes, dims].
-        weights: [classes].
+        batch: of the student.
+        means: targets [groups, dims].
+        weights: [groups].
         unbiased: leave out the pairs of a vector with itself.
     """
-    grouped = vectors.view(len(means), -1, vectors.shape[1])
-    n = grouped.shape[1]
-    total = grouped.sum(1)
-    square = total.square().sum(1) / n**2
+    square, n = batch.mean.square().sum(1), batch.number
     if unbiased:
-        square = (total.square().sum(1) - grouped.square().sum((1, 2))) / (n * (n - 1))
-    return (weights * (square - 2 / n * (total * means).sum(1))).sum()
+        square = (n * square - batch.squares) / (n - 1)
+    return (weights * (square - 2 * (batch.mean * means).sum(1))).sum()
 
 
-def pull(vectors: Tensor, own: Tensor, means: Tensor, weights: Tensor, *, memory: float) -> Tensor:
+def pull(batch: GroupMeans, own: Tensor, means: Tensor, weights: Tensor, *, memory: float) -> Tensor:
     """A loss with the gradient of the distance at given means of the student.
 
     Args:
-        vectors: as for `distance`.
-        own: the student's means [classes, dims], without gradients.
-        means: targets [classes, dims].
-        weights: [classes].
+        batch: of the student.
+        own: the student's means [groups, dims], without gradients.
+        means: targets [groups, dims].
+        weights: [groups].
         memory: of `own`. The contribution of a vector to its own mean, 1 - memory of a batch's, is subtracted.
     """
-    grouped = vectors.view(len(means), -1, vectors.shape[1])
-    n = grouped.shape[1]
-    towards = 2 / n * (grouped.sum(1) * (own - means)).sum(1)
-    itself = (1 - memory) / n**2 * grouped.square().sum((1, 2))
+    towards = 2 * (batch.mean * (own - means)).sum(1)
+    itself = (1 - memory) / batch.number * batch.squares
     return (weights * (towards - itself)).sum()
 
 
 class _OwnMeans:
-    """The student's class means, carried from step to step. All state is in tensors, so that a step can be recorded."""
+    """The student's means, carried from step to step. All state is in tensors, so that a step can be recorded."""
 
-    def __init__(self, network: torch.nn.Module, memory: float, classes: int) -> None:
-        self._network, self._classes = network, classes
+    def __init__(self, network: torch.nn.Module, memory: float) -> None:
+        self._network = network
         self._before = copy.deepcopy(network)
         self._means: list[Tensor] = []
         self._most = memory
@@ -221,20 +267,17 @@ class _OwnMeans:
 
     @torch.no_grad()
     def update(
-        self, vectors: Sequence[Tensor], again: Callable[[torch.nn.Module], Sequence[Tensor]]
+        self, now: Sequence[GroupMeans], again: Callable[[torch.nn.Module], Sequence[GroupMeans]]
     ) -> Sequence[Tensor]:
-        """Update from a batch's vectors of each map; `again` recomputes them under other weights."""
+        """Update from a batch, for each target; `again` recomputes it under other weights."""
         self._before.train(self._network.training)
-        now, then = ([self._mean(v) for v in made] for made in (vectors, again(self._before)))
+        then = again(self._before)
         if not self._means:
-            self._means = [torch.zeros_like(mean) for mean in now]
+            self._means = [torch.zeros_like(batch.mean) for batch in now]
         for mean, n, t in zip(self._means, now, then, strict=True):
-            mean.sub_(t).mul_(self._memory).add_(n)
+            mean.sub_(t.mean).mul_(self._memory).add_(n.mean)
         torch._foreach_copy_(list(self._before.parameters()), list(self._network.parameters()))
         return self._means
-
-    def _mean(self, vectors: Tensor) -> Tensor:
-        return vectors.view(self._classes, -1, vectors.shape[1]).mean(1)
 
 
 class _Average:

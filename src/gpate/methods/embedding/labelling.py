@@ -7,6 +7,9 @@
         W <- W - rate V
     the labeller has the mean of W over the second half of the steps
 
+**Matched, too.** The student is then trained once more, to match the released gradients beside all else that was released
+(`gpate.generators.gradient_matching`): its images of a class show what the labeller knows the class by.
+
 **Which event pays for what.** Every step is one release of `NoisyProducts`, and all steps have the same noise; together they
 take `share` of what is left of the budget after the class counts. The features, the number of steps and the rate depend on
 released values alone: the student and the noisy class counts.
@@ -18,22 +21,24 @@ does not are left out (`LabellerSpec.agree`); otherwise all are used, with its l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.boundary import NoisyProducts, RecordVectors, Sensitive, unit_bound
+from gpate.boundary import NoisyProducts, RecordVectors, Released, Sensitive, unit_bound
 from gpate.boundary.products import fixed_weights
 from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_positive
 from gpate.features.patches import patch_bank
 from gpate.features.scattering import scales_for
 from gpate.features.standardised import Standardised, standardise
 from gpate.generators import Student
+from gpate.generators.gradient_matching import MeanGradients, stages
 from gpate.generators.labeller import Labeller, LabellerSpec
+from gpate.generators.matching import trust
 from gpate.generators.student import sample_chunks
 from gpate.methods.base import Run
 from gpate.methods.embedding.record_vectors import CPU, read_vectors
@@ -187,21 +192,43 @@ def labeller_features(
     return Standardised(partial(own.features, shape, bank), {name: tensor.to(device) for name, tensor in state.items()})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A labeller, and what was released for it.
+
+    Attributes:
+        labeller: trained.
+        spec: its features.
+        gradients: for a student to match; None if nothing was released.
+    """
+
+    labeller: Labeller
+    spec: LabellerSpec
+    gradients: MeanGradients | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    weights: Tensor
+    gradient: Released[np.ndarray]
+    sigma: float
+
+
 def train_labeller(
     run: Run,
     student: Student,
-    counts: np.ndarray,
+    counts: Released[np.ndarray],
     settings: Labelling,
     budget: BudgetSplit,
     *,
     on_step: Callable[[int], None] = lambda _: None,
-) -> tuple[Labeller, LabellerSpec]:
-    """Trains the labeller of a finished student.
+) -> Trained:
+    """Trains a labeller on the records.
 
     Args:
         run: its records, gate and transcript.
-        student: finished.
-        counts: of the classes, as released.
+        student: after all rounds; its images choose the features.
+        counts: of the classes.
         settings: with steps and rate.
         budget: has a fraction for each step.
         on_step: called with the number of steps taken.
@@ -209,14 +236,14 @@ def train_labeller(
     spec = student.spec
     device, most = run.device, run.schema.records_per_unit
     own = settings.spec_for(spec.shape)
-    bank = patch_bank(spec.channels, filters=own.filters).to(device)
-    images, labels = _made(run, student, settings.samples)
-    kept = _state(run, images, partial(own.features, spec.shape, bank), settings)
+    kept = _state(run, student, settings)
     phi = labeller_features(kept, settings, spec.shape, device)
     on_cpu = partial(labeller_features, kept, settings, spec.shape)
     records: list[Sensitive[RecordVectors]] = []
-    keep = 4 * phi.dims * float(counts.sum()) <= _KEPT
-    descent = Descent(phi.dims, spec.classes, settings, records=float(counts.sum()), device=device)
+    number = float(counts.value.sum())
+    keep = 4 * phi.dims * number <= _KEPT
+    descent = Descent(phi.dims, spec.classes, settings, records=number, device=device)
+    steps: list[_Step] = []
     assert settings.steps is not None
     for step in range(settings.steps):
         name, bound = step_name(step), unit_bound(most)
@@ -235,32 +262,74 @@ def train_labeller(
             return mechanism.gradient(records, weights)
 
         answer = run.transcript.ask(name, part, partial(mechanism.release, gate=run.gate), sigma=sigma)
+        steps.append(_Step(weights=descent.weights, gradient=answer, sigma=sigma))
         descent.step(answer.value)
         run.ranks.share(partial(on_step, step + 1))
     weight, bias = phi.linear(descent.mean.to(torch.float32))
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
+    bank = patch_bank(spec.channels, filters=own.filters).to(device)
     labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
-    agreement = _agreement(labeller, images, labels)
-    agree = settings.use == "agree" or (settings.use == "auto" and agreement >= _AGREEMENT)
-    return labeller, replace(own, agree=agree)
+    return Trained(labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps else None)
+
+
+def _gradients(phi: Standardised, steps: Sequence[_Step], counts: Released[np.ndarray]) -> MeanGradients:
+    """What a student can match: the mean gradient of each stage.
+
+    A stage is trusted as class means are (`trust`), of which there are as many as classes, each over its share of the records.
+    """
+    number = float(counts.value.sum())
+    parts = [steps[part] for part in stages(len(steps))]
+    total = reduce(lambda a, b: a.with_(b, _beside), (step.gradient.map(_flat) for step in steps))
+    means = total.with_(
+        counts, lambda rows, _: torch.stack([r.mean(0) for r in rows.split([*map(len, parts)])]) / number
+    )
+    noise = [math.sqrt(sum(step.sigma**2 for step in part)) / len(part) for part in parts]
+    everyone = torch.tensor(number, dtype=torch.float64)
+    return MeanGradients(
+        features=phi,
+        models=[torch.stack([step.weights for step in part]).float() for part in parts],
+        proportions=torch.from_numpy(counts.value / number).to(steps[0].weights.device, torch.float32),
+        means=means,
+        weights=len(counts.value) ** 2 * torch.stack([trust(sigma, everyone, bound=phi.bound) for sigma in noise]),
+    )
+
+
+def _flat(gradient: np.ndarray) -> Tensor:
+    return torch.from_numpy(gradient).flatten()[None]
+
+
+def _beside(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cat([a, b])
+
+
+def use_of(trained: Trained, run: Run, student: Student, settings: Labelling) -> LabellerSpec:
+    """How the labeller is used for a finished student: by how often it sees the class that was asked for."""
+    agree = settings.use == "agree"
+    if settings.use == "auto":
+        agree = _agreement(trained.labeller, *_made(run, student, settings.samples)) >= _AGREEMENT
+    return replace(trained.spec, agree=agree)
 
 
 def _made(run: Run, student: Student, samples: int) -> tuple[Tensor, Tensor]:
     """Synthetic images, as many of each class, and the classes that they were asked for."""
     labels = torch.arange(samples, device=run.device) % student.spec.classes
     stream = run.streams.torch("labeller samples", device=run.device)
-    frozen = student.frozen(run.streams.torch("labeller statistics", device=run.device))
+    frozen = student.frozen(run.streams.torch("labeller statistics", device=run.device), lasting=True)
     images = torch.cat([made for made, _ in sample_chunks(frozen, labels, stream)])
     return images.float().view(-1, *student.spec.shape), labels
 
 
-def _state(run: Run, images: Tensor, features: Callable[[Tensor], Tensor], settings: Labelling) -> dict[str, Tensor]:
+def _state(run: Run, student: Student, settings: Labelling) -> dict[str, Tensor]:
     """The projection, computed once and kept: a resumed run must have the same to the last bit."""
+    shape = student.spec.shape
+    own = settings.spec_for(shape)
 
     def computed() -> dict[str, Tensor]:
         if not run.folder.has(FEATURES):
+            bank = patch_bank(shape[0], filters=own.filters).to(run.device)
+            images, _ = _made(run, student, settings.samples)
             with torch.no_grad():
-                found = torch.cat([features(part) for part in images.split(500)])
+                found = torch.cat([own.features(shape, bank, part) for part in images.split(500)])
             stream = run.streams.torch("labeller directions")
             run.folder.write_tensors(FEATURES, standardise(found, directions=settings.directions, stream=stream))
         return run.folder.read_tensors(FEATURES).tensors

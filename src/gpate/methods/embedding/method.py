@@ -5,7 +5,8 @@
         choose a feature map phi: at first scattering, later what a classifier learned from the student's own images
         release the sum of phi over the records of each class, with noise
         train the student until the class means of phi over its images match all that was released
-    train a labeller on the records, with noise, and let it label the student's images
+    train a labeller on the records, with noise
+    train the student until it also matches the gradients of the labeller, and let the labeller label its images
 
 Every record speaks for itself in one vector of bounded length, so one release hears all records at once; the rest is
 post-processing.
@@ -18,7 +19,8 @@ released things only, and how many records there are is used only to read them i
 **Resuming.** Counts and sums come from the transcript, learned maps from private/; a resumed run trains from the last whole
 round.
 
-**Labels.** A share of the budget may go to a labeller (`gpate.methods.embedding.labelling`), which then says what class each image shows.
+**Labels.** A share of the budget may go to a labeller (`gpate.methods.embedding.labelling`), which then says what class each image
+shows. What was released for it is matched like the sums of a round.
 
 **DP-MERF** (Harder, Adamczewski and Park 2021) is this with one round and Fourier features of the pixels: `MERF`. A table's
 encoded row is taken as an image of one line.
@@ -45,10 +47,10 @@ from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Combined, FeatureMap, LearnedFeatures, learn_features
 from gpate.features.image_features import SMALL, image_features
 from gpate.generators import GeneratorSpec, Student, spec_for
-from gpate.generators.matching import Target, match
+from gpate.generators.matching import ClassMeans, Matching, Target, match, trust
 from gpate.generators.student import sample_chunks
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
-from gpate.methods.embedding.labelling import Labelling, step_name, train_labeller
+from gpate.methods.embedding.labelling import Labelling, step_name, train_labeller, use_of
 from gpate.methods.embedding.record_vectors import CPU, read_vectors
 from gpate.methods.embedding.settings import COLOUR_IMAGES, IMAGES, MERF, SMALL_IMAGES, Embedding
 from gpate.methods.finished_run import FinishedRun
@@ -105,6 +107,8 @@ class EmbeddingMethod(Method):
             "matching.batch": 4,
             "rematching.steps": 1,
             "rematching.batch": 4,
+            "last_matching.steps": 1,
+            "last_matching.batch": 4,
         }
         training |= {"network": "dense", "later.samples": 64, "later.epochs": 1, "later.hidden": 32, "later.width": 4}
         training |= {"first.frequencies": 200, "later.frequencies": 200}
@@ -124,20 +128,23 @@ class EmbeddingMethod(Method):
     def fit(self, run: Run) -> Fitted:
         """All rounds, and the labeller."""
         releases = _Releases(run, run.settings.of(Embedding), reserve=0.0)
-        student = _rounds(run, releases)
+        training = _Training(run, releases)
+        training.rounds()
+        student = training.student
         if not releases.labelled:
+            training.finish()
             return Fitted(student.network, student.spec, student.shares, run.settings)
         labelling = releases.labelling()
         spend, epsilon = run.gate.spend, run.gate.budget.epsilon
         report = run.monitor.steps(labelling.steps or 0, spend=spend, epsilon=epsilon, every=1, stage="labeller")
-        labeller, spec = train_labeller(
-            run, student, releases.counts().value, labelling, releases.budget, on_step=report
-        )
-        student.network.labeller = labeller
+        trained = train_labeller(run, student, releases.counts(), labelling, releases.budget, on_step=report)
+        if trained.gradients is not None:
+            training.match_also(trained.gradients)
+        training.finish()
+        student.network.labeller = trained.labeller
+        spec = replace(student.spec, labeller=use_of(trained, run, student, labelling))
         filled = {"labelling.steps": labelling.steps, "labelling.rate": labelling.rate}
-        return Fitted(
-            student.network, replace(student.spec, labeller=spec), student.shares, run.settings.changed(filled)
-        )
+        return Fitted(student.network, spec, student.shares, run.settings.changed(filled))
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Class counts, the sums of every round and the gradients of the labeller, each with its fraction of the budget."""
@@ -150,62 +157,96 @@ class EmbeddingMethod(Method):
 
 def embed(run: Run, *, reserve: float = 0.0) -> Student:
     """Runs all rounds and returns the finished student; `reserve` of the budget, after the class counts, is left."""
-    return _rounds(run, _Releases(run, run.settings.of(Embedding), reserve=reserve))
+    training = _Training(run, _Releases(run, run.settings.of(Embedding), reserve=reserve))
+    training.rounds()
+    training.finish()
+    return training.student
 
 
-def _rounds(run: Run, releases: _Releases) -> Student:
-    settings, ranks, monitor = run.settings.of(Embedding), run.ranks, run.monitor
-    student = Student(settings.spec_for(run.spec), init=run.streams.torch("init"), device=run.device)
-    counts = releases.counts()
-    checkpoints = Checkpoints(run.folder)
-    last = checkpoints.last() if ranks.first else None
-    if last is not None and last.public:
-        student.load_state(last.public)
-    done = ranks.share(lambda: 0 if last is None else last.iteration)
-    targets: list[Target] = []
-    began = time.monotonic()
-    for r in range(len(settings.shares)):
-        phi = _features(r, student, settings, run)
-        try:
-            on_cpu = partial(_features, r, student, settings, run, CPU)
-            sums, sigma = releases.sums(phi, r, on_cpu=on_cpu)
-        except BudgetExceeded:
-            if not targets:
-                raise
-            monitor.on_warning(
-                f"Nothing is left for round {r + 1}: its part of the budget was spent before the run was stopped."
-            )
-            break
-        targets.append(target_for(phi, sums, counts, sigma, weight=settings.later_weight if r else 1.0))
-        if not r:
-            settings = settings.under(noise_of(phi, counts, sigma))
-            if 4 * sigma > float(counts.value.max()) * phi.bound:
-                monitor.on_warning(
-                    "The noise is larger than anything the images could say: the result will be noise too. "
-                    "Fix: a larger epsilon, or more records."
+class _Training:
+    """The student, trained on what is released, with a checkpoint after each time.
+
+    Args:
+        run: its gate, records and folder.
+        releases: of the run.
+    """
+
+    def __init__(self, run: Run, releases: _Releases) -> None:
+        self._run, self._releases = run, releases
+        self._settings = run.settings.of(Embedding)
+        spec = self._settings.spec_for(run.spec)
+        self.student = Student(spec, init=run.streams.torch("init"), device=run.device)
+        self._counts = releases.counts()
+        self._checkpoints = Checkpoints(run.folder)
+        last = self._checkpoints.last() if run.ranks.first else None
+        if last is not None and last.public:
+            self.student.load_state(last.public)
+        self._done = run.ranks.share(lambda: 0 if last is None else last.iteration)
+        self._targets: list[Target] = []
+        self._began = time.monotonic()
+
+    def rounds(self) -> None:
+        """All of them; what was matched before is not trained again."""
+        run, counts = self._run, self._counts
+        for r in range(len(self._settings.shares)):
+            phi = _features(r, self.student, self._settings, run)
+            try:
+                on_cpu = partial(_features, r, self.student, self._settings, run, CPU)
+                sums, sigma = self._releases.sums(phi, r, on_cpu=on_cpu)
+            except BudgetExceeded:
+                if not self._targets:
+                    raise
+                run.monitor.on_warning(
+                    f"Nothing is left for round {r + 1}: its part of the budget was spent before the run was stopped."
                 )
-        if r < done:
-            continue
+                break
+            weight = self._settings.later_weight if r else 1.0
+            self._targets.append(target_for(phi, sums, counts, sigma, weight=weight))
+            if not r:
+                self._settings = self._settings.under(noise_of(phi, counts, sigma))
+                if 4 * sigma > float(counts.value.max()) * phi.bound:
+                    run.monitor.on_warning(
+                        "The noise is larger than anything the images could say: the result will be noise too. "
+                        "Fix: a larger epsilon, or more records."
+                    )
+            self._match(r)
 
-        def train(r: int = r, settings: Embedding = settings) -> None:
-            before = settings.matching.steps + (r - 1) * settings.rematching.steps if r else 0
-            total = settings.matching.steps + (len(settings.shares) - 1) * settings.rematching.steps
-            report = monitor.steps(total, spend=run.gate.spend, epsilon=run.gate.budget.epsilon, began=began)
+    def match_also(self, target: Target) -> None:
+        """Once more, with a further target."""
+        self._targets.append(target)
+        self._match(len(self._settings.shares))
 
-            def on_step(step: int) -> None:
-                ranks.beat()
-                report(before + step)
+    def finish(self) -> None:
+        """The student is ready for sampling."""
+        self.student.finish(self._run.streams.torch("statistics"))
+        self.student.shares = self._counts.value / self._counts.value.sum()
 
-            matching = settings.rematching if r else settings.matching
-            match(student, targets, settings=matching, streams=run.streams, round_=r, on_step=on_step)
-            checkpoints.save(r + 1, student.state())
+    def _match(self, r: int) -> None:
+        """Trains on all targets, after this many times of training, unless a checkpoint has it; every rank then has the result."""
+        run, student = self._run, self.student
+        if r >= self._done:
+            run.ranks.share(partial(self._train, r))
+        if run.ranks.size > 1:
+            student.network.load_state_dict(run.ranks.share_tensors(student.network.state_dict))
 
-        ranks.share(train)
-    if ranks.size > 1:
-        student.network.load_state_dict(ranks.share_tensors(student.network.state_dict))
-    student.finish(run.streams.torch("statistics"))
-    student.shares = counts.value / counts.value.sum()
-    return student
+    def _train(self, r: int) -> None:
+        run, plans = self._run, self._plans()
+        before, total = sum(m.steps for m in plans[:r]), sum(m.steps for m in plans)
+        spend, epsilon = run.gate.spend, run.gate.budget.epsilon
+        report = run.monitor.steps(total, spend=spend, epsilon=epsilon, began=self._began)
+
+        def on_step(step: int) -> None:
+            run.ranks.beat()
+            report(before + step)
+
+        match(self.student, self._targets, settings=plans[r], streams=run.streams, round_=r, on_step=on_step)
+        self._checkpoints.save(r + 1, self.student.state())
+
+    def _plans(self) -> list[Matching]:
+        """How the student is trained each time."""
+        own = self._settings
+        last = [own.last_matching] if self._releases.labelled else []
+        return [own.matching, *[own.rematching] * (len(own.shares) - 1), *last]
 
 
 def implied_steps(run: FinishedRun, *, reserve: float = 0.0) -> list[Step]:
@@ -258,21 +299,15 @@ def _labeller_steps(run: FinishedRun, labelling: Labelling, fraction: float, ahe
 
 def target_for(
     phi: FeatureMap, sums: Released[np.ndarray], counts: Released[np.ndarray], sigma: float, *, weight: float = 1.0
-) -> Target:
-    """Class means from noisy sums and counts, and how far to trust each.
-
-    What the noise does to the loss is to add <m, N>, the mean over the student's images x of <phi(x), N>: for each image
-    a Gaussian number of deviation at most r = bound sigma / count, however long the vector phi is; over many images the
-    largest is some four deviations. What is to be seen is at most bound^2. So a class is trusted by 1 / (1 + (4 r /
-    bound^2)^2), and a class without records not at all; and a round by 1 / sigma^2, as least squares would have it.
-    """
+) -> ClassMeans:
+    """Class means from noisy sums and counts, and how far to trust each."""
     means = sums.with_(counts, lambda s, n: torch.from_numpy(s / n[:, None]))
-    noise = torch.from_numpy(4 * sigma / counts.value / phi.bound) ** 2
-    return Target(features=phi, means=means, weights=weight / sigma**2 / (1 + noise))
+    weights = weight * trust(sigma, torch.from_numpy(counts.value), bound=phi.bound)
+    return ClassMeans(features=phi, means=means, weights=weights)
 
 
 def noise_of(phi: FeatureMap, counts: Released[np.ndarray], sigma: float) -> float:
-    """Deviation of what the noise says of one image, r / bound^2 of `target_for`, in a class of the mean size. From
+    """Deviation of what the noise says of one image, r / bound^2 of `trust`, in a class of the mean size. From
     released numbers only.
     """
     return sigma / float(counts.value.mean()) / phi.bound

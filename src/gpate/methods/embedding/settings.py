@@ -37,6 +37,7 @@ class Embedding:
         little_noise: of a class mean, seen along one image (`noise_of`), up to which all steps are taken. With more there are
             fewer steps in proportion, down to a quarter: who matches for long learns the noise. None: always all steps.
         labelling: of the labeller, which takes its share of the budget from the rounds.
+        last_matching: how the student is trained once more, with the gradients that the labeller was trained by; all steps are taken.
         network: of the student: `residual`, `dcgan`, `dense`, or by the images' size: `auto` is dense under 16 pixels, else
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
@@ -58,6 +59,9 @@ class Embedding:
     later_weight: float = 1.0
     little_noise: float | None = 0.0005
     labelling: Labelling = field(default_factory=Labelling)
+    last_matching: Matching = field(
+        default_factory=lambda: Matching(steps=1000, batch=400, memory=0.95, momentum=0.9, learning_rate=1e-3)
+    )
     network: str = "auto"
     maps: int = 64
     latent: int = 50
@@ -144,6 +148,7 @@ COLOUR_IMAGES = Embedding(
     shares=(0.28, *[0.08] * 9),
     matching=Matching(steps=1600, batch=400, memory=0.95),
     rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),
+    last_matching=Matching(steps=1000, batch=400, memory=0.95, learning_rate=5e-4),
     labelling=Labelling(share=0.4),
     maps=32,
 )
