@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.tables import RESULTS, keep, show
-from gpate.boundary import Grouped, NoisyBlocks, Tables
+from gpate.boundary import NoisyBlocks, Tables
 from gpate.boundary.values import opened
 from gpate.datasets import DATASETS, load
 from gpate.features.table_cells import TableCells
@@ -75,12 +75,8 @@ def counted(data: Any, tables: str) -> torch.Tensor:
     )
     block = Tables(sizes=(2, *cells.sizes), tables=tuple(asked))
     records = open_records(data, None, schema, key=bytes(32), chunk=1000, batched=True, by_value=True)
-
-    def rows(_: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor) -> Grouped:
-        return Grouped(groups=torch.zeros_like(labels), rows=(torch.cat([labels[:, None], codes], 1),))
-
-    mapped = records.coded(cells.codes).map(rows)
-    return opened(mapped.total(NoisyBlocks(sigma=9.0, blocks=(block,)).exact, numbers=block.dimension))
+    mapped = records.coded(cells.columns).count(labels=True)
+    return opened(mapped.total(NoisyBlocks(sigma=9.0, blocks=(block,))))
 
 
 def bare(folder: Path, tables: str) -> int:
