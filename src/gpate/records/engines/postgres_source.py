@@ -65,7 +65,9 @@ class PostgresTable(ArrowSource):
 
     def __init__(self, address: Address, query: str | None, schema: TableSchema, limits: Limits) -> None:
         self._address = address
-        self._select = f"SELECT * FROM {'.'.join(map(quoted, address.table))}" if query is None else selected(query)
+        self._select = (
+            f"SELECT * FROM {'.'.join(map(quoted, address.table))}" if query is None else f"{selected(query)}\n"
+        )
         self._database = address.rest.rpartition("@")[2]
         name = f"table {'.'.join(address.table)!r}" if query is None else "query"
         super().__init__(f"The {name} of postgresql://{self._database}", schema, limits)
