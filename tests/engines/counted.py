@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gpate.boundary import Distances, NoisyBlocks, Tables
 from gpate.boundary.values import opened
@@ -183,17 +184,26 @@ def questions(schema: TableSchema) -> list[tuple[list[ColumnCells], bool, tuple[
     ]  # fmt: skip
 
 
-def counts(data: Any, schema: TableSchema = COUNTED, *, query: str | None = None) -> list[list[int]]:
+def counts(data: Any, schema: TableSchema = COUNTED, *, query: str | None = None) -> list[NDArray[np.int64]]:
     """Class counts, repairs and the counts of all questions, exactly."""
     records = opened_records(data, schema, query=query)
     records.fingerprint()
     repairs = records.repairs()
     assert repairs is not None
-    found = [opened(records.class_counts()).tolist(), opened(repairs).tolist()]
+    found = [opened(records.class_counts()), opened(repairs)]
     for cells, labels, groups, tables in questions(schema):
         asked = records.coded(cells).count(labels=labels, groups=groups)
-        found.append(opened(asked.total(NoisyBlocks(sigma=2.0, blocks=(tables,)))).tolist())
+        found.append(opened(asked.total(NoisyBlocks(sigma=2.0, blocks=(tables,)))))
         if groups is not None and not labels:
             apart = Distances(tables=tables, predictions=np.zeros(tables.dimension, dtype=np.int64))
-            found.append(opened(asked.total(NoisyBlocks(sigma=2.0, blocks=(apart,)))).tolist())
-    return found
+            found.append(opened(asked.total(NoisyBlocks(sigma=2.0, blocks=(apart,)))))
+    return [counted.numpy() for counted in found]
+
+
+def differing(first: list[NDArray[np.int64]], second: list[NDArray[np.int64]]) -> list[tuple[int, int]]:
+    """Which answers differ, and where."""
+    return [
+        (answer, int(place))
+        for answer, (one, other) in enumerate(zip(first, second, strict=True))
+        for place in np.flatnonzero(one != other)[:3]
+    ]

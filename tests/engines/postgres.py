@@ -103,6 +103,8 @@ def received(running: Server) -> Iterator[tuple[int, Callable[[], int]]]:
         yield listening.getsockname()[1], lambda: total[0]
         listening.shutdown(socket.SHUT_RDWR)
     for end in ends:
+        with suppress(OSError):  # closed by the other side already
+            end.shutdown(socket.SHUT_RDWR)
         end.close()
 
 

@@ -1,10 +1,14 @@
-"""Tables in PostgreSQL: the declared columns, streamed from a read-only transaction.
+"""Tables in PostgreSQL: counted by the server where it can say in SQL what gpate's encoding does, else the declared columns are streamed.
 
 - The password comes from PGPASSWORD, a pgpass file or a service file, by PostgreSQL's own client library; gpate never sees it.
-- Each pass is one `COPY (SELECT ...) TO STDOUT` in a transaction that is read-only and sees one state of the table. Nothing is created on
-  the server, and no value, key or parameter is sent to it: its query log holds names of columns and the custodian's own query.
+- Each pass is one transaction that is read-only and sees one state of the table: queries that return counts (`postgres_counts`), or
+  `COPY (SELECT ...) TO STDOUT`. Nothing is created on the server.
+- No key and no value of a record is sent to it. Its query log holds names of columns, the custodian's own query and, where it counts, what
+  the schema declares and what was released: categories, bounds, borders and groups of cells.
+- What needs the run's key is computed here, since a server may log statements and parameters, and shows them in pg_stat_activity: which
+  records of a privacy unit count (`gpate.records.contribution`). So a table with units is streamed.
 - A statement may take `GPATE_SQL_SECONDS` (an hour by default).
-- Values cross the connection as text, which PostgreSQL writes so that it is read back exactly.
+- Values that are streamed cross the connection as text, which PostgreSQL writes so that it is read back exactly.
 
 A lost connection ends the run with `SourceUnavailable`; `gpate fit --resume` continues it, and what was released is not paid for again.
 """
