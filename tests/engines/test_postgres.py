@@ -18,6 +18,7 @@ from gpate.errors import ColumnUndeclared, DataNotFound, DataUnreadable, SourceU
 from gpate.records import private_records
 from gpate.records.engines.postgres_source import PostgresTable
 from gpate.records.source import open_source
+from gpate.schema import Schema
 from tests.command import gpate
 from tests.engines.postgres import PASSWORD, Server, binaries, server
 from tests.engines.tables import PERSONS, ROWS, SCHEMA, arrow_table, frame_of, many, sums
@@ -92,6 +93,18 @@ def test_values_that_arrow_has_no_name_for(running: Server) -> None:
     found = sums(address, TABLE)
     assert sum(found[0]) == 4  # the missing one is left out
     assert found[1][:2] == [0, 2]
+
+
+def test_missing_values_of_a_single_column_are_records(running: Server) -> None:
+    """In a csv file of one column they are empty lines."""
+    schema = Schema.from_dict(
+        {"kind": "table", "columns": {"job": {"type": "categorical", "categories": ["cook", ""]}}}
+    )
+    with psycopg.connect(running.address) as connection:
+        connection.execute("DROP TABLE IF EXISTS single")
+        connection.execute("CREATE TABLE single AS SELECT * FROM (VALUES (NULL), ('cook'), (''), (NULL)) AS own (job)")
+    source = open_source(f"{running.address}?table=single", schema=schema)
+    assert [len(raw.records) for raw in source.batches(size=10)] == [4]
 
 
 def test_no_record_no_key_and_no_password_is_logged_or_kept(

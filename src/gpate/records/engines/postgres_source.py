@@ -139,7 +139,7 @@ class PostgresTable(ArrowSource):
                     read_options=csv.ReadOptions(
                         column_names=self.columns, block_size=max(_BLOCK, longest), use_threads=False
                     ),
-                    parse_options=csv.ParseOptions(newlines_in_values=True),
+                    parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
                     convert_options=options,
                 )
         except (psycopg.OperationalError, OSError):
