@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -235,26 +236,28 @@ def postgres(folder: Path, millions: int) -> list[Row]:
     from tests.engines.postgres import PASSWORD, received, server
 
     os.environ["PGPASSWORD"] = PASSWORD
-    rows = []
+    rows: list[Row] = []
     with server() as running:
         _store(folder, running.address)
-        address = f"{running.address}?table=adult"
-        for tables in ("one-way", "two-way"):
-            row: Row = {"million rows": millions, "tables": tables}
-            found = []
-            for name, can_count in (("read", False), ("counted", True)):
-                found.append(_counted_there(address, tables, can_count))  # what is cached and imported once
-                before = _server_cpu(running.process.pid)
-                _, wall, cpu = timed(lambda can=can_count, asked=tables: _counted_there(address, asked, can))
-                there = _server_cpu(running.process.pid) - before
-                with received(running) as (port, count):
-                    _counted_there(address.replace(f":{running.port}/", f":{port}/"), tables, can_count)
-                row |= {f"{name}, wall s": wall, f"{name}, CPU s here": cpu, f"{name}, CPU s there": there}
-                row |= {f"{name}, rows per second": millions * MILLION / wall, f"{name}, MB received": count() / 1e6}
+
+        def measured(name: str, tables: str, work: Callable[[str], Any]) -> Any:
+            work(running.address)  # what is cached and imported once
             before = _server_cpu(running.process.pid)
-            _bare_there(running.address, tables)
-            row["GROUP BY, CPU s there"] = _server_cpu(running.process.pid) - before
-            rows.append({**row, "equal": bool((found[0] == found[1]).all())})
+            found, wall, cpu = timed(lambda: work(running.address))
+            there = _server_cpu(running.process.pid) - before
+            with received(running) as (port, count):
+                work(running.address.replace(f":{running.port}/", f":{port}/"))
+            row: Row = {"million rows": millions, "tables": tables, "records": name, "wall s": wall}
+            row |= {"CPU s here": cpu, "CPU s there": there, "rows per second": millions * MILLION / wall}
+            rows.append({**row, "MB received": count() / 1e6})
+            return found
+
+        for tables in ("one-way", "two-way"):
+            read = measured("read", tables, partial(_counted_there, tables=tables, can_count=False))
+            there = measured("counted there", tables, partial(_counted_there, tables=tables, can_count=True))
+            measured("bare GROUP BY", tables, partial(_bare_there, tables=tables))
+            if not bool((read == there).all()):
+                raise SystemExit("The server counts otherwise.")
     return rows
 
 
@@ -285,7 +288,7 @@ def _counted_there(address: str, tables: str, can_count: bool) -> torch.Tensor:
     if not can_count:
         PostgresTable.parts = lambda self, work, *, key: None  # type: ignore[method-assign]
     try:
-        return counted(address, tables)
+        return counted(f"{address}?table=adult", tables)
     finally:
         PostgresTable.parts = own  # type: ignore[method-assign]
 

@@ -216,6 +216,7 @@ def test_texts_units_and_constraints_are_read(running: Server, monkeypatch: pyte
     assert not alone("job", {"type": "categorical", "categories": [1, 2]})
     assert not alone("double", number, unit={"column": "small", "max_records": 2})
     assert not alone("double", number, constraints=["double <= 1"])
-    assert alone("day", {"type": "categorical", "categories": ["a", "b"]})
+    assert not alone("day", {"type": "categorical", "categories": ["a", "b"]})
+    assert alone("job", {"type": "categorical", "categories": ["a", "b"]})
     monkeypatch.setattr(postgres_source, "server_encoding", lambda connection: "LATIN1")
     assert not alone("double", number)

@@ -6,7 +6,7 @@ Which columns can be encoded so is a public rule: the schema's type of a column 
 |---|---|
 | numeric, integer, duration, boolean, numbers as categories | boolean, smallint, integer, bigint, real, double precision, numeric |
 | datetime | date, timestamp, timestamptz |
-| texts as categories | any |
+| texts as categories | any but those of times |
 
 Numbers and times that are written in texts are not among them: no expression of SQL reads every text as gpate does. For one such column,
 and for a schema with constraints or with a privacy unit, the whole table is read instead.
@@ -61,13 +61,11 @@ class SqlType(NamedTuple):
         oid: its number.
         precision: digits of a numeric, if they are declared.
         scale: those after the point.
-        text: the column as text, an expression.
     """
 
     oid: int
     precision: int | None
     scale: int | None
-    text: str
 
 
 class Value(NamedTuple):
@@ -173,10 +171,10 @@ def _(column: Categorical, name: str, kind: SqlType) -> Value | None:
         return _listed(f"{name}::bigint", [_whole_literal(text) for text in texts], "bigint")
     if kind.oid in FLOATS:
         return _listed(str(number), [_float_literal(text) for text in texts], "float8")
-    if any("\0" in text or len(text) >= MOST_TEXT for text in texts):
+    if kind.oid in TIMES or any("\0" in text or len(text) >= MOST_TEXT for text in texts):
         return None
     empty = None if "" in texts else "''"
-    return _listed(f'{kind.text} COLLATE "C"', [text_literal(text) for text in texts], "text", missing=empty)
+    return _listed(f'{name}::text COLLATE "C"', [text_literal(text) for text in texts], "text", missing=empty)
 
 
 def within_calendar(name: str) -> str:

@@ -78,8 +78,8 @@ class PostgresTable(ArrowSource):
         self.counts_itself = self._encoded is not None
 
     @cached_property
-    def _described(self) -> tuple[dict[str, tuple[int, int | None, int | None]], bool]:
-        """Of each column the number of its type, digits, and digits after the point; and whether the server can count."""
+    def _described(self) -> tuple[dict[str, SqlType], bool]:
+        """The types of the columns, and whether the server can count."""
         psycopg = _driver()
         with self._connected() as connection:
             try:
@@ -90,18 +90,17 @@ class PostgresTable(ArrowSource):
                     "Fix: try it in psql, which tells why."
                 ) from None
             able = connection.info.server_version >= OLDEST and server_encoding(connection) == "UTF8"
-        return {column.name: (column.type_code, column.precision, column.scale) for column in described}, able
+        return {column.name: SqlType(column.type_code, column.precision, column.scale) for column in described}, able
 
     @cached_property
     def _oids(self) -> dict[str, int]:
-        return {name: oid for name, (oid, _, _) in self._described[0].items()}
+        return {name: kind.oid for name, kind in self._described[0].items()}
 
     @cached_property
     def _encoded(self) -> str | None:
         """The encoded records as a SELECT; None if they must be read."""
         described, able = self._described
-        types = {name: SqlType(*described[name], self._whole_text_of(name)) for name in self.columns}
-        return encoded(self._select, self.schema, types) if able else None
+        return encoded(self._select, self.schema, {name: described[name] for name in self.columns}) if able else None
 
     def _types(self) -> Any:
         return pyarrow.schema([(name, _ARROW.get(oid, pyarrow.string())) for name, oid in self._oids.items()])
@@ -200,23 +199,16 @@ class PostgresTable(ArrowSource):
         if kind == _FLOAT4:
             return f"{column}::float8 AS {column}"
         if kind in TIMES:
-            return f"{self._whole_text_of(name)} AS {column}"
-        if kind in _ARROW or name == self.unit:
-            return column
-        return f"left({self._whole_text_of(name)}, {MOST_TEXT}) AS {column}"
-
-    def _whole_text_of(self, name: str) -> str:
-        """A column as text, times as Python writes them."""
-        column, kind = quoted(name), self._oids[name]
-        if kind in TIMES:
             day, end = (
                 f"{column} AT TIME ZONE 'UTC'" if kind == ZONED else column,
                 "'+00:00'" if kind == ZONED else "''",
             )
             text = f"""to_char({day}, 'YYYY-MM-DD"T"HH24:MI:SS')"""
             part = f"CASE to_char({day}, 'US') WHEN '000000' THEN '' ELSE '.' || to_char({day}, 'US') END"
-            return f"CASE WHEN {within_calendar(column)} THEN {text} || {part} || {end} ELSE {column}::text END"
-        return f"{column}::text"
+            return f"CASE WHEN {within_calendar(column)} THEN {text} || {part} || {end} ELSE {column}::text END AS {column}"
+        if kind in _ARROW or name == self.unit:
+            return column
+        return f"left({column}::text, {MOST_TEXT}) AS {column}"
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
