@@ -14,10 +14,23 @@ from hypothesis import HealthCheck, Phase, given, settings
 from gpate import Synthesizer
 from gpate.addresses import quoted
 from gpate.errors import DataUnreadable, SourceUnavailable
+from gpate.records import open_records
 from gpate.records.engines import postgres_source
 from gpate.records.engines.postgres_source import PostgresTable
+from gpate.records.source import InMemory
 from gpate.schema import Schema, TableSchema
-from tests.engines.counted import COLUMNS, COUNTED, ROWS, counts, differing, frame_of, many, opened_records, questions
+from tests.engines.counted import (
+    COLUMNS,
+    COUNTED,
+    KEY,
+    ROWS,
+    counts,
+    differing,
+    frame_of,
+    many,
+    opened_records,
+    questions,
+)
 from tests.engines.postgres import PASSWORD, Server, binaries, received, server
 from tests.methods.small import TABLE, table
 
@@ -183,6 +196,12 @@ def test_a_query_that_fails_or_takes_too_long_is_named(running: Server, monkeypa
     monkeypatch.setenv("GPATE_SQL_SECONDS", "1")
     with pytest.raises(SourceUnavailable, match="ran out of time"):
         counts(running.address, query="SELECT visits.* FROM visits, (SELECT pg_sleep(3)) AS wait")
+
+
+def test_methods_that_do_not_count_read_the_records_once(running: Server) -> None:
+    address = stored(running, many(30))
+    records = open_records(address, None, COUNTED, key=KEY, chunk=16, batched=True)
+    assert isinstance(records._source, InMemory)
 
 
 def test_a_changed_table_has_another_fingerprint(running: Server, unread: None) -> None:
