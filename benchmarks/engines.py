@@ -7,7 +7,9 @@ Adult's records, drawn again and again, as a folder of Parquet files of a millio
 - `fit`: a whole fit, by part, with the peak of memory; each in a process of its own;
 - `pandas`: the same with all records in a data frame;
 - `memory`: one counting pass over the folder, and up to 5 million rows over a data frame, each in a process of its own, with its peak;
-- `spark`: the one-way and two-way tables counted by Spark's workers (local[2]), compared with those of the folder.
+- `spark`: the one-way and two-way tables counted by Spark's workers (local[2]), compared with those of the folder;
+- `postgres`: the same by a PostgreSQL server of its own, which counts them, beside reading its records and a bare GROUP BY there; with what
+  crosses the connection. Needs PostgreSQL's server.
 
 CPU seconds are user and system time of the process and its threads (of Spark: wall time, its workers are other processes).
 """
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.tables import RESULTS, keep, show
-from gpate.boundary import Grouped, NoisyBlocks, Tables
+from gpate.boundary import NoisyBlocks, Tables
 from gpate.boundary.values import opened
 from gpate.datasets import DATASETS, load
 from gpate.features.table_cells import TableCells
@@ -75,18 +78,20 @@ def counted(data: Any, tables: str) -> torch.Tensor:
     )
     block = Tables(sizes=(2, *cells.sizes), tables=tuple(asked))
     records = open_records(data, None, schema, key=bytes(32), chunk=1000, batched=True, by_value=True)
-
-    def rows(_: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor) -> Grouped:
-        return Grouped(groups=torch.zeros_like(labels), rows=(torch.cat([labels[:, None], codes], 1),))
-
-    mapped = records.coded(cells.codes).map(rows)
-    return opened(mapped.total(NoisyBlocks(sigma=9.0, blocks=(block,)).exact, numbers=block.dimension))
+    mapped = records.coded(cells.columns).count(labels=True)
+    return opened(mapped.total(NoisyBlocks(sigma=9.0, blocks=(block,))))
 
 
 def bare(folder: Path, tables: str) -> int:
     """The same tables by GROUP BY, numbers in as many steps."""
     import duckdb
 
+    files = folder if folder.is_file() else folder / "*.parquet"
+    connection = duckdb.connect(config={"threads": 2})
+    return len(connection.sql(bare_query(f"read_parquet('{files}')", tables)).to_arrow_table())
+
+
+def bare_query(source: str, tables: str) -> str:
     schema = Schema.load(DATASETS["adult"].schema_path)
     names = {}
     for column in schema.features:
@@ -100,13 +105,10 @@ def bare(folder: Path, tables: str) -> int:
     keys = [f'"{name}"' for name in names]
     groups = [(key,) for key in keys] if tables == "one-way" else list(combinations(keys, 2))
     sets = ", ".join(f"({', '.join(group)}, income)" for group in groups)
-    files = folder if folder.is_file() else folder / "*.parquet"
-    query = (
-        f"SELECT {', '.join(keys)}, income, count(*) FROM (SELECT {inner}, income FROM read_parquet('{files}')) "
+    return (
+        f"SELECT {', '.join(keys)}, income, count(*) FROM (SELECT {inner}, income FROM {source}) AS steps "
         f"GROUP BY GROUPING SETS ({sets})"
     )
-    connection = duckdb.connect(config={"threads": 2})
-    return len(connection.sql(query).to_arrow_table())
 
 
 def passes(folder: Path, millions: int) -> list[Row]:
@@ -230,12 +232,90 @@ def spark(folder: Path, millions: int) -> list[Row]:
     return rows
 
 
+def postgres(folder: Path, millions: int) -> list[Row]:
+    from tests.engines.postgres import PASSWORD, received, server
+
+    os.environ["PGPASSWORD"] = PASSWORD
+    rows: list[Row] = []
+    with server() as running:
+        _store(folder, running.address)
+
+        def measured(name: str, tables: str, work: Callable[[str], Any]) -> Any:
+            work(running.address)  # what is cached and imported once
+            before = _server_cpu(running.process.pid)
+            found, wall, cpu = timed(lambda: work(running.address))
+            there = _server_cpu(running.process.pid) - before
+            with received(running) as (port, count):
+                work(running.address.replace(f":{running.port}/", f":{port}/"))
+            row: Row = {"million rows": millions, "tables": tables, "records": name, "wall s": wall}
+            row |= {"CPU s here": cpu, "CPU s there": there, "rows per second": millions * MILLION / wall}
+            rows.append({**row, "MB received": count() / 1e6})
+            return found
+
+        for tables in ("one-way", "two-way"):
+            read = measured("read", tables, partial(_counted_there, tables=tables, can_count=False))
+            there = measured("counted there", tables, partial(_counted_there, tables=tables, can_count=True))
+            measured("bare GROUP BY", tables, partial(_bare_there, tables=tables))
+            if not bool((read == there).all()):
+                raise SystemExit("The server counts otherwise.")
+    return rows
+
+
+def _store(folder: Path, address: str) -> None:
+    """The records of a folder as the table adult."""
+    import psycopg
+    from pyarrow import csv
+
+    files = sorted(folder.glob("*.parquet"))
+    types = {"int64": "bigint", "double": "double precision"}
+    declared = ", ".join(f'"{field.name}" {types.get(str(field.type), "text")}' for field in pq.read_schema(files[0]))
+    with psycopg.connect(address) as connection:
+        connection.execute(f"CREATE TABLE adult ({declared})")
+        with connection.cursor().copy("COPY adult FROM STDIN (FORMAT csv)") as copy:
+            for path in files:
+                sink = pa.BufferOutputStream()
+                csv.write_csv(pq.read_table(path), sink, csv.WriteOptions(include_header=False))
+                copy.write(sink.getvalue().to_pybytes())
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE adult")
+
+
+def _counted_there(address: str, tables: str, can_count: bool) -> torch.Tensor:
+    """Counted by the server, or from records that are read."""
+    from gpate.records.engines.postgres_source import PostgresTable
+
+    own = PostgresTable.parts
+    if not can_count:
+        PostgresTable.parts = lambda self, work, *, key: None  # type: ignore[method-assign]
+    try:
+        return counted(f"{address}?table=adult", tables)
+    finally:
+        PostgresTable.parts = own  # type: ignore[method-assign]
+
+
+def _bare_there(address: str, tables: str) -> None:
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        connection.execute("SET LOCAL work_mem = '128MB'")
+        connection.execute("SET LOCAL jit = 'off'")
+        connection.execute(bare_query("adult", tables)).fetchall()
+
+
+def _server_cpu(process: int) -> float:
+    """Of all connections that a server has closed, on Linux; after those of this process are."""
+    time.sleep(1.0)
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 PARTS: dict[str, Callable[[Path, int], list[Row]]] = {
     "passes": passes,
     "fit": lambda folder, millions: [fit(folder, millions)],
     "pandas": lambda folder, millions: [fit(folder, millions, in_memory=True)],
     "memory": memory,
     "spark": spark,
+    "postgres": postgres,
 }
 
 
@@ -243,7 +323,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1], help="millions")
     parser.add_argument(
-        "--parts", nargs="+", default=["passes", "fit", "pandas"], help="passes, fit, pandas, memory, spark"
+        "--parts", nargs="+", default=["passes", "fit", "pandas"], help="passes, fit, pandas, memory, spark, postgres"
     )
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "gpate-benchmark")
     asked = parser.parse_args()

@@ -7,10 +7,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 USER, PASSWORD = "clerk", "a word that nobody may see"
 
@@ -73,6 +74,38 @@ def _running(folder: Path) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextmanager
+def received(running: Server) -> Iterator[tuple[int, Callable[[], int]]]:
+    """A port that leads to a server, and how many bytes came back through it so far."""
+    total, ends = [0], []
+
+    def forward(source: socket.socket, sink: socket.socket, *, back: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                total[0] += len(data) * back
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                upstream = socket.create_connection(("127.0.0.1", running.port))
+                ends.extend((client, upstream))
+                for source, sink, back in ((client, upstream, False), (upstream, client, True)):
+                    Thread(target=forward, args=(source, sink), kwargs={"back": back}, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1], lambda: total[0]
+        listening.shutdown(socket.SHUT_RDWR)
+    for end in ends:
+        with suppress(OSError):  # closed by the other side already
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

@@ -148,8 +148,7 @@ def sums(
         counted = torch.cat([labels[:, None], codes], 1)
         return Grouped(groups=odd, rows=(counted[odd == 0], features[odd == 1].nan_to_num(0.0).tanh()))
 
-    numbers = sum(block.exact_dimension for block in blocks.blocks)
-    total = records.coded(cells.codes).map(of).total(blocks.exact, numbers=numbers)
+    total = records.coded(cells.columns).map(of).total(blocks)
     repairs = records.repairs()
     assert repairs is not None
     return opened(records.class_counts()).tolist(), opened(repairs).tolist(), opened(total).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -210,6 +211,9 @@ def test_whole_numbers_are_never_cut_in_two() -> None:
 
 def test_decimals_are_counted_and_a_step_needs_nearly_all_values() -> None:
     assert decimals_of(np.array([0.0, -12.0, 0.1, 19.99, 1e-4, math.pi])).tolist() == [0, 0, 1, 2, 4, 5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it would tell of a record
+        assert decimals_of(np.array([1.7e308, 5e-324])).tolist() == [0, 5]
     assert step_found(np.array([9000.0, 3.0, -5.0, 2.0, 1.0, 4.0]), spread=5.0) == 1.0
     assert step_found(np.array([900.0, 3000.0, 6000.0, 2.0, 1.0, 4.0]), spread=5.0) == 0.01
     assert step_found(np.array([900.0, 3000.0, 6000.0, 2.0, 1.0, 4000.0]), spread=5.0) == 0.0

@@ -358,6 +358,11 @@ class NoisyBlocks:
         """Standard deviation of the noise on each block's counts or sums, in their own units."""
         return tuple(self.sigma / block.scale(self.unit, self.bound) for block in self.blocks)
 
+    @property
+    def exact_dimension(self) -> int:
+        """Numbers in `exact`."""
+        return sum(block.exact_dimension for block in self.blocks)
+
     def event(self, gate: Grids) -> Gaussian:
         """What one release costs."""
         grid = gate.grid(self.sigma)

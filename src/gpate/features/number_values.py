@@ -65,8 +65,9 @@ def decimals_of(values: Floats) -> NDArray[np.int64]:
     [0, 2, 5]
     """
     found = np.full(len(values), MOST_DECIMALS)
-    for decimals in reversed(range(MOST_DECIMALS)):
-        found[np.round(values, decimals) == values] = decimals
+    with np.errstate(over="ignore"):  # no warning may tell that there is a number near the largest float
+        for decimals in reversed(range(MOST_DECIMALS)):
+            found[np.round(values, decimals) == values] = decimals
     return found
 
 

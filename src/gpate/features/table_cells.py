@@ -30,7 +30,7 @@ if the unit is a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -41,7 +41,7 @@ from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count
 from gpate.features.number_bins import even_edges
-from gpate.features.number_values import step_of, value_ends
+from gpate.features.number_values import MOST_DECIMALS, decimals_of, step_of, value_ends
 from gpate.schema import TableSchema
 from gpate.schema.columns import Bounded, Categorical, Column, Datetime
 
@@ -58,7 +58,7 @@ class ColumnCells:
 
     Attributes:
         name: the column's.
-        kind: `number`, `category`, or of a time also `weekday` (0 is Monday) and `hour`.
+        kind: `number`, `category`, of a time also `weekday` (0 is Monday) and `hour`, of a number also `decimals`: how many it needs.
         place: of the column among a record's numbers.
         cells: how many, the missing one included.
         missing: whether the last cell stands for a missing value.
@@ -88,6 +88,8 @@ class ColumnCells:
             code = (value.div(DAY).floor().long() + 3) % 7  # the first of January 1970 was a Thursday
         elif self.kind == "hour":
             code = value.div(HOUR).floor().long() % 24
+        elif self.kind == "decimals":
+            code = torch.from_numpy(decimals_of(value.numpy()))
         else:
             code = value.long()
         return torch.where(absent, self.cells - 1, code) if self.missing else code
@@ -128,9 +130,7 @@ class TableCells:
         """Records [n, columns] -> cells, int64 [n, columns and parts]."""
         if values.ndim != 2 or values.shape[1] != self.width:
             raise InvalidValue("shape of records", tuple(values.shape[1:]), f"[records, {self.width}]")
-        if not self.columns:
-            return torch.zeros(len(values), 0, dtype=torch.int64)
-        return torch.stack([column.codes(values) for column in self.columns], dim=1)
+        return codes_of(self.columns, values)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """The least and the largest value of every cell of a number, column after column; 0 for others. Float64."""
@@ -141,6 +141,20 @@ class TableCells:
                 side.append(np.pad(found, (0, column.cells - len(found))))
         low, high = (torch.from_numpy(np.concatenate([*side, np.zeros(0)])) for side in sides)
         return low, high
+
+
+def codes_of(columns: Sequence[ColumnCells], values: Tensor) -> Tensor:
+    """Records [n, columns] -> the cell of each in several columns, int64 [n, those]. The only way from a value to a cell; engines that
+    count by themselves are held to it.
+    """
+    if not columns:
+        return torch.zeros(len(values), 0, dtype=torch.int64)
+    return torch.stack([column.codes(values) for column in columns], dim=1)
+
+
+def decimals_cells(column: ColumnCells) -> ColumnCells:
+    """Instead of the cells of a number, how many decimals its values need; missing ones in a cell of their own in any case."""
+    return replace(column, kind="decimals", cells=MOST_DECIMALS + 2, missing=True, edges=(), step=0.0)
 
 
 def _parts(column: Column, place: int, resolution: int) -> Iterator[ColumnCells]:

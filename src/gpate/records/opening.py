@@ -98,7 +98,8 @@ def open_records(
         return private(InMemory(data._raw))
     source = open_source(data, labels, schema=schema, units=units, query=query)
     records = private(source)
-    by_batches = batched and (ranks.size > 1 or source.counts_itself or not records._fits_in_memory)
+    counted_there = by_value and source.counts_itself  # other methods read records again and again
+    by_batches = batched and (ranks.size > 1 or counted_there or not records._fits_in_memory)
     if isinstance(source, InMemory) or by_batches:
         return records
     return private(InMemory(read_whole(source)))

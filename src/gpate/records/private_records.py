@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -37,11 +37,11 @@ from torch import Tensor
 from gpate.boundary import ALONE, Ranks, Sensitive
 from gpate.boundary.sums import checked_groups
 from gpate.errors import InvalidValue, SensitiveAccess
+from gpate.features.table_cells import ColumnCells
 from gpate.records.chunks import SampledRecords, ahead, joined, require_whole_units, split
 from gpate.records.content_hash import hash_rows, table_content, word_sums
 from gpate.records.contribution import bounded, unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
-from gpate.records.engines.spark_source import SparkTable
 from gpate.records.mapped import CodedRecords, Mapped, Tally
 from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
@@ -129,9 +129,9 @@ class PrivateRecords:
             require_whole_units(chunk, self.schema.records_per_unit)
         return Mapped(self, function, chunk)
 
-    def coded(self, codes: Callable[[Tensor], Tensor]) -> CodedRecords:
-        """The same records with public codes of their features, such as the cells of a table, computed once if they are in memory."""
-        return CodedRecords(self, codes)
+    def coded(self, columns: Sequence[ColumnCells]) -> CodedRecords:
+        """The same records with their cells in some columns, computed once if they are in memory. For records that were opened by value."""
+        return CodedRecords(self, columns)
 
     def class_counts(self) -> Sensitive[Tensor]:
         """How many records of this shard are of each class, int64 [classes]."""
@@ -205,8 +205,7 @@ class PrivateRecords:
         sums, counts = [0, 0], self._no_counts()
         if self._in_memory:
             sums = list(_hash_sums(self._counted_raw[0], self._key))
-        elif isinstance(self._source, SparkTable):
-            parts = self._source.parts(Tally(records=self._of_part), key=self._key)
+        elif (parts := self._parts(Tally(records=self._of_part))) is not None:
             none = np.zeros(2 + self._classes + self.schema.record_checks + 1, dtype=np.int64)
             sums, counts = self._untallied(sum((np.frombuffer(part, dtype="<i8") for part in parts), start=none))
         else:
@@ -235,7 +234,7 @@ class PrivateRecords:
         return sums, counts
 
     def _untallied(self, numbers: NDArray[np.int64]) -> tuple[list[int], _Counts]:
-        """What `_Tally` gave, of all parts."""
+        """What `Tally` gave, of all parts."""
         sums = numbers[:2].view(np.uint64).tolist()
         classes, repairs = np.split(numbers[2:], [self._classes])
         return sums, _Counts(torch.from_numpy(classes.copy()), torch.from_numpy(repairs.copy()))
@@ -246,6 +245,10 @@ class PrivateRecords:
     def _of_part(self) -> Callable[[Source], PrivateRecords]:
         """Opens a part of the records as these were, on a worker of an engine."""
         return partial(PrivateRecords, schema=self.schema, key=self._key, chunk=self.chunk, by_value=self.by_value)
+
+    def _parts(self, work: Callable[[Source], bytes]) -> list[bytes] | None:
+        """What an engine that counts by itself computes; None if records are to be read. Of several ranks each would count all records."""
+        return self._source.parts(work, key=self._key) if self._readers.size == 1 else None
 
     @property
     def _held(self) -> InMemory:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -153,7 +154,7 @@ def release_tables(
     releases.budget.fractions = shares
     if cells.columns:
         cells = found.finish(settings.clear_cells(max(largest, 1.0), mu, columns, shares))
-    coded = run.records.coded(cells.codes)
+    coded = run.records.coded(cells.columns)
     oneway = _ask_oneway(releases, coded, classes, cells.sizes) if cells.columns else None
     view = TableView(
         cells, schema, counts, oneway, rare_below=settings.rare_below, steps=found.steps, bound=bound or 1.0
@@ -172,19 +173,13 @@ def release_tables(
 
 def _ask_counts(releases: TableReleases, records: PrivateRecords, classes: int) -> Noisy:
     block = Tables(sizes=(classes,), tables=((0,),))
-    return releases.ask(
-        "class counts", lambda _: (block,), lambda _: records.map(lambda _, labels: _in_one(labels[:, None]))
-    )[0]
+    return releases.ask("class counts", lambda _: (block,), lambda _: records.coded(()).count(labels=True))[0]
 
 
 def _ask_oneway(releases: TableReleases, coded: CodedRecords, classes: int, sizes: tuple[int, ...]) -> Noisy:
     """For each column [classes, cells]."""
     block = Tables(sizes=(classes, *sizes), tables=tuple((0, 1 + column) for column in range(len(sizes))))
-
-    def rows(_: float) -> Mapped[Grouped]:
-        return coded.map(lambda _, labels, codes: _in_one(torch.cat([labels[:, None], codes], 1)))
-
-    return releases.ask("one-way tables", lambda _: (block,), rows)[0]
+    return releases.ask("one-way tables", lambda _: (block,), lambda _: coded.count(labels=True))[0]
 
 
 def _choose_pairs(releases: TableReleases, coded: CodedRecords, view: TableView, settings: Marginals) -> Pairs:
@@ -193,11 +188,8 @@ def _choose_pairs(releases: TableReleases, coded: CodedRecords, view: TableView,
     if len(pairs) <= settings.most_pairs:
         return pairs
     block = Distances(tables=Tables(sizes=view.group_sizes, tables=pairs), predictions=view.independent(pairs))
-
-    def rows(_: float) -> Mapped[Grouped]:
-        return coded.map(lambda _f, _l, codes: _in_one(view.grouped_codes(codes)))
-
-    noisy = releases.ask("choice of pairs", lambda _: (block,), rows)[0]
+    counted = partial(coded.count, labels=False, groups=view.groups)
+    noisy = releases.ask("choice of pairs", lambda _: (block,), lambda _: counted())[0]
     farthest = np.argsort(-noisy.tables.value[0], kind="stable")[: 2 * len(view.groups)]
     return tuple(pairs[i] for i in np.sort(farthest))
 
@@ -265,6 +257,8 @@ class _TwoWay:
 
     def rows(self, coded: CodedRecords, sigma: float) -> Mapped[Grouped]:
         """The records, each in the block it belongs to."""
+        if not self.described:  # all classes are common, and all records in tables
+            return coded.count(labels=True, groups=self.view.groups)
 
         def of(features: Tensor, labels: Tensor, codes: Tensor) -> Grouped:
             groups = torch.zeros_like(labels)
@@ -277,11 +271,6 @@ class _TwoWay:
             return Grouped(groups=groups, rows=(torch.cat(counted, 1), *said))
 
         return coded.map(of)
-
-
-def _in_one(rows: Tensor) -> Grouped:
-    """All records in one block."""
-    return Grouped(groups=torch.zeros(len(rows), dtype=torch.int64), rows=(rows,))
 
 
 def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:

@@ -16,18 +16,16 @@ allows (`times_halved`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from gpate.boundary import Grouped, Tables
 from gpate.boundary.blocks import Block
 from gpate.features.number_bins import coarser, crowded, divided, first_edges, mass_on, settled, step_found
-from gpate.features.number_values import MOST_DECIMALS, decimals_of, step_of
-from gpate.features.table_cells import TableCells
+from gpate.features.number_values import MOST_DECIMALS, step_of
+from gpate.features.table_cells import TableCells, decimals_cells
 from gpate.methods.marginals.releases import Noisy, TableReleases
 from gpate.records import Mapped, PrivateRecords
 from gpate.schema import TableSchema
@@ -119,19 +117,15 @@ class NumberCells:
 
     def _count(self, releases: TableReleases, records: PrivateRecords, stepless: tuple[int, ...]) -> Noisy:
         own = [self.cells.columns[j] for j in self._asked]
-        sizes = (*(column.cells for column in own), *(MOST_DECIMALS + 2 for _ in stepless))
+        own += [decimals_cells(self.cells.columns[j]) for j in stepless]
+        sizes = tuple(column.cells for column in own)
         block = Tables(sizes=sizes, tables=tuple((i,) for i in range(len(sizes))))
 
         def blocks(_: float) -> tuple[Block, ...]:
             return (block,)
 
-        def coded(values: Tensor, _: Tensor) -> Grouped:
-            codes = [column.codes(values) for column in own]
-            codes += [_decimals(values[:, self.cells.columns[j].place]) for j in stepless]
-            return Grouped(groups=torch.zeros(len(values), dtype=torch.int64), rows=(torch.stack(codes, 1),))
-
-        def rows(_: float, query: Callable[[Tensor, Tensor], Grouped] = coded) -> Mapped[Grouped]:
-            return records.map(query)
+        def rows(_: float) -> Mapped[Grouped]:
+            return records.coded(own).count(labels=False)
 
         return releases.ask(round_name(self.rounds), blocks, rows)[0]
 
@@ -149,9 +143,3 @@ class NumberCells:
             else:
                 self._mass[j] = mass
         self.cells, self._asked = self.cells.with_edges(edges), tuple(again)
-
-
-def _decimals(values: Tensor) -> Tensor:
-    """The decimals of each value, or one more than all for a missing one."""
-    known = torch.from_numpy(decimals_of(values.nan_to_num().numpy()))
-    return torch.where(values.isnan(), MOST_DECIMALS + 1, known)

@@ -65,10 +65,8 @@ class TableReleases:
         mechanism = NoisyBlocks(sigma=sigma, blocks=blocks(sigma), purpose=name, bound=self._bound)
 
         def exact() -> Sensitive[Tensor]:
-            chunks, numbers = rows(sigma), sum(block.exact_dimension for block in mechanism.blocks)
-            if isinstance(chunks, Mapped):
-                return chunks.total(mechanism.exact, numbers=numbers)
-            return mechanism.exact(chunks)
+            chunks = rows(sigma)
+            return chunks.total(mechanism) if isinstance(chunks, Mapped) else mechanism.exact(chunks)
 
         answer = self._transcript.ask(
             name,

@@ -3,8 +3,8 @@
 The engine scans, selects the declared columns, joins and filters; what a value becomes is decided by gpate's own encoding, as for a
 file. So the counts of a table are the same, bit for bit, wherever it is.
 
-**What an engine may see.** Names of columns and the custodian's own query. No value of a record, no key and nothing computed from
-records is ever sent to it.
+**What an engine may see.** Names of columns and the custodian's own query; one that counts by itself also what is public in the schema and
+what was released. No value of a record, no key and nothing computed from records without noise is ever sent to it.
 """
 
 from __future__ import annotations

@@ -20,14 +20,12 @@ from gpate.errors import DataNotFound, DriverMissing, SourceUnavailable
 from gpate.records.conform import wanted_columns
 from gpate.records.contribution import unit_hashes
 from gpate.records.engines.arrow_source import ArrowSource
+from gpate.records.readers.base import Source
 from gpate.safe_parsing import Limits, attempt
 from gpate.schema import TableSchema
 
 HASHES = ("gpate_unit_high", "gpate_unit_low")
 """Columns that bring the records of a unit together."""
-
-Work = Callable[[ArrowSource], bytes]
-"""What is computed from the records of one partition."""
 
 
 class SparkTable(ArrowSource):
@@ -57,13 +55,8 @@ class SparkTable(ArrowSource):
         """All of them, on the machine that asks: for methods that cannot count."""
         yield from self._frame.toArrow().to_batches(max_chunksize=size)
 
-    def parts(self, work: Work, *, key: bytes) -> list[bytes]:
-        """What each partition gives.
-
-        Args:
-            work: of the records of a partition; with a privacy unit, of whole units.
-            key: of the run.
-        """
+    def parts(self, work: Callable[[Source], bytes], *, key: bytes) -> list[bytes]:
+        """What each partition gives; with a privacy unit, each has whole units."""
         frame, schema, where = self._frame, self.schema, self.where
         if self.unit is not None:
             frame = _by_unit(frame, self.unit, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ class Source(ABC):
         at_most: no fewer records than there are (in a .csv file: if no line lacks values). Private.
         can_fail: whether its kind allows for a record that cannot be read. Public.
         by_unit: whether batches come ordered by the id of the privacy unit, so that the records of a unit follow each other. Public.
-        counts_itself: whether it can compute sums where its records are, part by part (`gpate.records.engines.spark_source`). Public.
+        counts_itself: whether it can compute sums where its records are (`parts`). Public.
         hashed_by_words: whether its fingerprint is made of sums that numpy computes (`content_hash.word_sums`), because there may
             be too many records for a hash of each. Public.
     """
@@ -54,6 +54,16 @@ class Source(ABC):
             block: what a rank reads begins and ends at multiples of it.
             ranks: all that read.
         """
+
+    def parts(self, work: Callable[[Source], bytes], *, key: bytes) -> list[bytes] | None:
+        """Sums over all records, computed where they are, in parts that add up; None if records must be read for that. Which it is follows
+        from the schema, the types of columns and the question, never from records.
+
+        Args:
+            work: what is summed over the records of a source (`gpate.records.mapped.Part`, `Tally`).
+            key: of the run.
+        """
+        return None
 
     @abstractmethod
     def check_memory(self) -> None:
