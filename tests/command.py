@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import typer
 
 from gpate.cli import main
 from tests.processes import Child, start
+
+_built = cache(typer.main.get_command)
+"""Typer builds all commands anew at each call, which takes longer than most commands: here once a process."""
 
 
 def gpate(*arguments: object) -> int:
     """The command, in this process; its exit code. An error without a name fails the test."""
     try:
-        main([str(argument) for argument in arguments])
+        with patch("typer.main.get_command", _built):  # after `main` has added the commands of plug-ins
+            main([str(argument) for argument in arguments])
     except SystemExit as end:
         return int(end.code or 0)
     return 0
