@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,21 +52,25 @@ def labelling() -> FeatureMap:
     return Standardised(features, state)
 
 
-MAPS: dict[str, FeatureMap] = {
-    "scattering": image_features(SHAPE, settings=ImageFeatures(base="scattering", direction=1.0), streams=Streams(0)),
-    "pixels": image_features(SHAPE, settings=ImageFeatures(base="pixels", direction=1.0), streams=Streams(0)),
-    "Fourier": image_features(SHAPE, settings=ImageFeatures(direction=0.0, frequencies=33), streams=Streams(0)),
-    "both": image_features(
-        SHAPE,
-        settings=ImageFeatures(base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
-        streams=Streams(0),
-    ),
-    "side by side": image_features(
-        SHAPE, settings=ImageFeatures(base="scattering+pixels", frequencies=33), streams=Streams(0)
-    ),
-    "learned": learned(),
-    "labeller": labelling(),
+def image_map(**settings: Any) -> FeatureMap:
+    return image_features(SHAPE, settings=ImageFeatures(**settings), streams=Streams(0))
+
+
+MAPS: dict[str, Callable[[], FeatureMap]] = {
+    "scattering": partial(image_map, base="scattering", direction=1.0),
+    "pixels": partial(image_map, base="pixels", direction=1.0),
+    "Fourier": partial(image_map, direction=0.0, frequencies=33),
+    "both": partial(image_map, base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
+    "side by side": partial(image_map, base="scattering+pixels", frequencies=33),
+    "learned": learned,
+    "labeller": labelling,
 }
+
+
+@cache
+def map_named(name: str) -> FeatureMap:
+    """Made when a test first needs it: a worker that only collects the tests makes none."""
+    return MAPS[name]()
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -72,7 +78,7 @@ MAPS: dict[str, FeatureMap] = {
 @settings(max_examples=40)
 def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> None:
     """Up to rounding; the gate cuts what is over."""
-    phi = MAPS[name]
+    phi = map_named(name)
     vector = phi(torch.from_numpy(record).view(1, *SHAPE))
     assert vector.shape == (1, phi.dims)
     assert float(vector.double().norm()) <= phi.bound * (1 + 1e-6)
@@ -81,7 +87,7 @@ def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> No
 @pytest.mark.parametrize("name", MAPS)
 def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) -> None:
     """To the last bit: otherwise leaving out one record would move the others too."""
-    phi, stream = MAPS[name], torch.Generator().manual_seed(0)
+    phi, stream = map_named(name), torch.Generator().manual_seed(0)
     record = torch.rand(1, *SHAPE, generator=stream)
     seen = []
     for place in range(20):
@@ -95,7 +101,7 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) ->
 @pytest.mark.parametrize("out", [0, 7, 32, 44])
 def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out: int, tmp_path: Path) -> None:
     """Through the method's own chunks, in integers, exactly."""
-    phi, everyone = MAPS[name], np.arange(45)
+    phi, everyone = map_named(name), np.arange(45)
     pictures, labels = np.random.default_rng(0).integers(0, 256, (45, 8, 8), dtype=np.uint8), everyone % 3
     schema = ImageSchema(channels=1, height=8, width=8, classes=("a", "b", "c"))
     mechanism = NoisySum(sigma=3.0, dimension=phi.dims, groups=3, l2_bound=phi.bound)
@@ -156,7 +162,7 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
 
 def test_a_device_on_which_a_place_matters_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the last row of a chunk is computed otherwise."""
-    phi = MAPS["both"]
+    phi = map_named("both")
 
     class Uneven:
         bound, dims = phi.bound, phi.dims

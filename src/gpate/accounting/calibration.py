@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget, merged
@@ -46,13 +47,7 @@ def calibrate(
         raise InvalidValue("plan", [str(event) for event in plan], "at least one event with noise and a count > 0")
     if math.isinf(budget.epsilon):
         raise InvalidValue("epsilon", budget.epsilon, "finite to calibrate noise for it")
-    before = tally(after)
-    factor = smallest_below(
-        lambda f: budget.delta_of(merged(before, tally([e.scaled(f) for e in plan]))),
-        budget.delta,
-        start=start,
-        tolerance=tolerance,
-    )
+    factor = _least_factor(tuple(plan), budget, tuple(tally(after).items()), start, tolerance)
     if math.isinf(factor):
         raise NotComputable(
             f"No amount of noise brings this plan under epsilon = {budget.epsilon!r}, delta = {budget.delta!r}. "
@@ -61,10 +56,30 @@ def calibrate(
     return [event.scaled(factor) for event in plan]
 
 
+@lru_cache(maxsize=256)
+def _least_factor(
+    plan: tuple[Event, ...], budget: Budget, after: tuple[tuple[Event, int], ...], start: float, tolerance: float
+) -> float:
+    """The smallest factor on the noise of a plan that fits; infinity if none does."""
+    before = dict(after)
+    return smallest_below(
+        lambda f: budget.delta_of(merged(before, tally([e.scaled(f) for e in plan]))),
+        budget.delta,
+        start=start,
+        tolerance=tolerance,
+    )
+
+
 def mu_left(budget: Budget, spent: Tally, *, exact: bool) -> float:
     """The mu of all Gaussian noise that a budget still allows, with the slack of exact noise taken off."""
     if math.isinf(budget.epsilon):
         raise InvalidValue("epsilon", budget.epsilon, "finite: the noise is planned from it")
+    return _mu_left(budget, tuple(spent.items()), exact)
+
+
+@lru_cache(maxsize=256)
+def _mu_left(budget: Budget, charged: tuple[tuple[Event, int], ...], exact: bool) -> float:
+    spent = dict(charged)
 
     def fits(sigma: float) -> bool:
         event = (

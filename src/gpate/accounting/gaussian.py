@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +49,7 @@ def epsilon_for(mu: float, *, delta: float) -> float:
     return smallest(lambda eps: bool(delta_for(mu, eps) <= delta))
 
 
+@lru_cache(maxsize=256)
 def mu_for(epsilon: float, *, delta: float) -> float:
     """The largest mu for which a Gaussian mechanism is (epsilon, delta)-DP."""
     require_epsilon(epsilon)
