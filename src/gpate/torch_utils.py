@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from gpate.adam import Adam
 from gpate.errors import InvalidValue
 
 _WARM_UP = 3
@@ -102,7 +103,7 @@ def _gpus() -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
-def optimiser_state(optimiser: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
+def optimiser_state(optimiser: Adam | torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
     """State of each parameter, by name: `prefix.<parameter>.<name>`."""
     remembered = optimiser.state_dict()["state"]
     return {
@@ -112,7 +113,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer, prefix: str) -> dict[str, 
     }
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor], prefix: str) -> None:
+def load_optimiser(optimiser: Adam | torch.optim.Optimizer, state: Mapping[str, Tensor], prefix: str) -> None:
     """The inverse of `optimiser_state`; other tensors are ignored."""
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():

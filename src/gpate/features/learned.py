@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from gpate.adam import Adam
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Unit
 from gpate.features.fourier import FourierFeatures, typical_distance
@@ -226,7 +227,7 @@ def learn_features(
 
 
 def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learner, stream: torch.Generator) -> None:
-    optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
+    optimiser = Adam(network.parameters(), lr=settings.learning_rate)
     for _ in range(settings.epochs):
         for chosen in torch.randperm(len(images), generator=stream, device=stream.device).split(settings.batch):
             x, wanted = turned(images[chosen], labels[chosen], settings.turns)
@@ -235,7 +236,7 @@ def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learne
             hidden = network.hidden(x)
             kept = torch.rand(hidden.shape, generator=stream, device=stream.device) >= settings.dropout
             loss = F.cross_entropy(network.out(hidden * kept / (1 - settings.dropout)), wanted)
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad()
             loss.backward()
             optimiser.step()
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from gpate.adam import Adam
 from gpate.records import TeacherNetwork
 from gpate.streams import Streams
 from gpate.torch_utils import load_optimiser, optimiser_state
@@ -42,7 +43,7 @@ class Critic:
             start = torch.randn(1, *shape, generator=streams.torch("critic " + name)) * deviation
             self.weights[name] = start.to(device).requires_grad_()
         self.classes = int(self.weights["out.label"].shape[1])
-        self._optimiser = torch.optim.Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
+        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
         self._limit()
 
     @property
@@ -62,7 +63,7 @@ class Critic:
         """One step on the logistic loss of records [m, dims] that are said to be real, or not: bool [m]."""
         sign = torch.where(real, -1.0, 1.0).to(records)
         loss = F.softplus(sign * self.scores(records, labels)).mean()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.zero_grad()
         loss.backward()
         self._optimiser.step()
         self._limit()
