@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import select
@@ -40,7 +41,10 @@ _LOADED = (
     "matplotlib.figure",
     "opendp.prelude",
     "pandas",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
+    "rich.markdown",
+    "rich.traceback",
     "safetensors.torch",
     "scipy.stats",
     "sklearn.ensemble",
@@ -48,9 +52,18 @@ _LOADED = (
     "torch._dynamo",  # which every optimizer loads: two seconds
     "torch.distributed",
     "typer._adapters",
+    "gpate.audit",
+    "gpate.evaluation.harness",
+    "gpate.report.page",
+    "gpate.schema.dictionary",
+    "gpate.schema.draft_file",
+    "gpate.schema.file_types",
+    "gpate.schema.proposals",
     "gpate.synthesizer",
+    "gpate.verification",
+    "gpate_research.datasets",
 )
-"""Not `gpate.cli`: it looks at its terminal when it is loaded."""
+"""What commands load, but `gpate.cli` and `typer.rich_utils`: they look at their terminal when they are loaded."""
 
 
 class Child:
@@ -203,6 +216,7 @@ def _serve(listener: socket.socket) -> None:
         with contextlib.suppress(ImportError):
             import_module(name)
     import_module("gpate.generators.student")._REFRESH = FEW_LATENTS
+    gc.freeze()  # a collection in a fork would touch, and so copy, all of it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
     connections = [listener.accept()[0]]
     while connections:

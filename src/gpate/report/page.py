@@ -21,6 +21,7 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +236,9 @@ def _flat(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
+@cache
 def _environment() -> jinja2.Environment:
+    """The templates, compiled once for all pages of a process."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gpate.report"),
         autoescape=True,
