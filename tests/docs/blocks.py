@@ -89,11 +89,7 @@ def _run_here(language: str, body: str) -> None:
 
 def _command(words: list[str]) -> None:
     """As the shell would, but not in another process."""
-    from gpate.cli import main
+    from tests.command import gpate  # loads what looks at its terminal
 
-    code: object = None
-    try:
-        main(words[1:])
-    except SystemExit as end:
-        code = end.code
+    code = gpate(*words[1:])
     assert not code, f"{shlex.join(words)} ended with code {code}"

@@ -245,9 +245,8 @@ def _changes(setting: str, dataset: str, epsilon: float) -> tuple[tuple[str, Any
 def _paper(dataset: str, epsilon: float) -> Any:
     from gpate.methods.pate import Mechanism
     from gpate.methods.recipes import resolve
-    from gpate.schema import Schema
 
-    schema = Schema.load(DATASETS[dataset].schema_path)
+    schema = DATASETS[dataset].schema
     return resolve("paper", schema=schema, dataset=dataset, epsilon=epsilon).of(Mechanism)  # type: ignore[arg-type]
 
 

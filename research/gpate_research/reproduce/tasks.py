@@ -155,10 +155,10 @@ def _accounting(unit: Unit, place: Place, folder: Path, listeners: Listeners) ->
     """How many iterations a recipe's noise buys: no record is read."""
     from gpate.accounting.accountants import tally
     from gpate.methods.pate import Mechanism
-    from gpate.schema import ImageSchema, Schema
+    from gpate.schema import ImageSchema
 
     fit, settings = unit.fit, resolved(unit)
-    schema = Schema.load(DATASETS[fit.dataset].schema_path)
+    schema = DATASETS[fit.dataset].schema
     assert isinstance(schema, ImageSchema)
     began = time.perf_counter()
     budget, mechanism = _budget(unit, settings), settings.of(Mechanism)
@@ -213,12 +213,12 @@ def _agreement(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> 
 def _peer(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> Record:
     """Somebody else's synthesizer, evaluated as ours are. It cannot be resumed, and starts anew."""
     from gpate.evaluation import EvaluationPlan, RealRecords, evaluate_records
-    from gpate.schema import Schema, TableSchema
+    from gpate.schema import TableSchema
     from gpate_research.peers import PEERS, Launch, run_peer
 
     fit = unit.fit
     train, test, data = _benchmark(fit.dataset)
-    schema = Schema.load(DATASETS[fit.dataset].schema_path)
+    schema = DATASETS[fit.dataset].schema
     assert isinstance(schema, TableSchema)
     listeners.on_stage("fitting")
     made = run_peer(

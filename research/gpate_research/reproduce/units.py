@@ -93,10 +93,9 @@ def units_of(
 def resolved(unit: Unit) -> Settings:
     """The settings that are asked for."""
     from gpate.methods.recipes import quick, resolve
-    from gpate.schema import Schema
 
     fit = unit.fit
-    schema = Schema.load(DATASETS[fit.dataset].schema_path)
+    schema = DATASETS[fit.dataset].schema
     settings = resolve(fit.recipe, schema=schema, dataset=fit.dataset, epsilon=fit.epsilon)  # type: ignore[arg-type]
     return (quick(settings) if unit.quick else settings).changed(dict(fit.changes))
 

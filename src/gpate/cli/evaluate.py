@@ -187,13 +187,13 @@ def _resolved(source: str, *, train: str | None, test: str | None, dataset: str 
     if release is not None:
         facts = release.schema
     elif schema is not None or dataset is not None:
-        facts = Schema.load(schema if schema is not None else known(str(dataset)).schema_path)
+        facts = Schema.load(schema) if schema is not None else known(str(dataset)).schema
     else:
         raise InvalidValue("--schema", None, "given for a file", "Or name a benchmark with --dataset.")
     name = dataset or benchmark_of(facts)
     if dataset is not None and (train is not None or test is not None):
         raise InvalidValue("--train and --test", [train, test], "left out with --dataset")
-    if dataset is not None and Schema.load(known(dataset).schema_path) != facts:
+    if dataset is not None and known(dataset).schema != facts:
         raise InvalidValue("--dataset", dataset, "the one whose schema the release has", "Give --train and --test.")
     if train is not None and test is not None:
         return Sources(release=release, schema=facts, dataset=Path(train).stem, train=train, test=test)

@@ -10,7 +10,7 @@ paper. A training split is treated as private records are: nothing here prints o
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from gpate.datasets.digits import DIGITS
@@ -75,17 +75,13 @@ def load(name: str, split: Split = "train") -> Loaded:
 
 def benchmark_of(schema: Schema) -> str | None:
     """The set that has this very schema, if there is one."""
-    return next((name for name, known in DATASETS.items() if _own_schema(known.schema_path) == schema), None)
-
-
-_own_schema = cache(Schema.load)
-"""A benchmark's schema, parsed once: an evaluation asks for each classifier whether its set is one of them."""
+    return next((name for name, known in DATASETS.items() if known.schema == schema), None)
 
 
 def schema_for(schema: Any, name: str | None = None, target: str | None = None) -> TableSchema | ImageSchema:
     """The public schema: the one that was given, or a benchmark's own."""
     if schema is None and name is not None:
-        schema = DATASETS[name].schema_path
+        schema = DATASETS[name].schema
     if schema is None:
         raise SchemaError(
             "A schema is needed: bounds and categories read off the data would leak. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.errors import InvalidValue
+from gpate.schema import ImageSchema, Schema, TableSchema
 
 Split = Literal["train", "validation", "test"]
 
@@ -63,6 +65,11 @@ class Dataset:
     schema_path: Path
     splits: tuple[Split, ...]
     loader: Callable[[Split], Loaded]
+
+    @cached_property
+    def schema(self) -> TableSchema | ImageSchema:
+        """The public schema, read once."""
+        return Schema.load(self.schema_path)
 
     def load(self, split: Split = "train") -> Loaded:
         """Reads one split.
