@@ -29,7 +29,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
-from scipy.stats import binom
 
 from gpate.errors import require_probability
 
@@ -83,6 +82,8 @@ def mu_at(false_alarms: ArrayLike, misses: ArrayLike) -> Floats:
 
 def one_run_p_value(*, targets: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Upper bound on the probability of so many right guesses under (epsilon, delta)-DP: the theorem above."""
+    from scipy.stats import binom  # most of a second, which a page without an attack need not take
+
     share = 1 / (1 + math.exp(-epsilon))
     enough = float(binom.sf(right - 1, guesses, share))
     if not right:
