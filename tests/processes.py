@@ -64,6 +64,8 @@ _LOADED = (
     "gpate_research.datasets",
 )
 """What commands load, but `gpate.cli` and `typer.rich_utils`: they look at their terminal when they are loaded."""
+_LOADED_BY_FITS = ("opendp.prelude", "safetensors.torch", "torch._dynamo", "torch.distributed", "gpate.synthesizer")
+"""Servers but the first are for further ranks of one fit."""
 
 
 class Child:
@@ -203,7 +205,7 @@ def _server(number: int) -> socket.socket:
 def _start_server(number: int, listener: socket.socket) -> None:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.Popen(
-        [sys.executable, "-m", "tests.processes", str(listener.fileno())],
+        [sys.executable, "-m", "tests.processes", str(listener.fileno()), str(number)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(number + 1), "OMP_NUM_THREADS": "1"},
         pass_fds=[listener.fileno()],
@@ -211,8 +213,8 @@ def _start_server(number: int, listener: socket.socket) -> None:
     )
 
 
-def _serve(listener: socket.socket) -> None:
-    for name in _LOADED:
+def _serve(listener: socket.socket, number: int) -> None:
+    for name in _LOADED_BY_FITS if number else _LOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
     import_module("gpate.generators.student")._REFRESH = FEW_LATENTS
@@ -297,4 +299,4 @@ def _call(function: str, arguments: list[Any]) -> int:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
