@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpate.accounting.accountants import Tally, tally
 from gpate.accounting.budget import Budget, merged
@@ -133,11 +133,7 @@ class Division:
 
     budget: Budget
     exact: bool
-    _known: dict[frozenset[tuple[Event, int]], float] = field(default_factory=dict, repr=False, compare=False)
 
     def sigma(self, spent: Tally, part: float, *, sensitivity: float = 1.0) -> float:
         """The noise of a release that takes `part` of the mu^2 that is left after `spent`."""
-        key = frozenset(spent.items())
-        if key not in self._known:
-            self._known[key] = mu_left(self.budget, spent, exact=self.exact)
-        return sensitivity / (math.sqrt(part) * self._known[key])
+        return sensitivity / (math.sqrt(part) * mu_left(self.budget, spent, exact=self.exact))
