@@ -192,7 +192,7 @@ def match(
         return [target.batch(images, labels) for target in targets]
 
     def differentiate() -> None:
-        student.optimiser.zero_grad(set_to_none=True)
+        student.optimiser.zero_grad()
         made = batches(student.network)
         known = own.update(made, batches) if own else [None] * len(goals)
         loss = torch.stack(
@@ -208,8 +208,7 @@ def match(
     student.network.train(not student.finished)
     with Recorded(differentiate, device) as gradients:
         for step in range(settings.steps):
-            for group in student.optimiser.param_groups:
-                group["lr"] = settings.rate(step)
+            student.optimiser.lr = settings.rate(step)
             z.copy_(student.latents(len(z), streams.torch("match latents", round_, step, device=device)))
             if own:
                 own.remember(step)
@@ -217,7 +216,7 @@ def match(
             student.optimiser.step()
             average.update()
             on_step(step + 1)
-        student.optimiser.zero_grad(set_to_none=True)
+        student.optimiser.zero_grad()
     average.apply()
 
 

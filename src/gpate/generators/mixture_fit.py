@@ -30,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gpate.adam import Adam
 from gpate.errors import require_count, require_positive, require_probability
 
 Floats = NDArray[np.float64]
@@ -160,7 +161,7 @@ def _descended(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Fit the starts: final pi [R, classes, K] and P [R, classes, K, groups], and whether each reached the target [R]."""
     shape = (distance.restarts, -1, *logits.shape[1:])
-    optimiser = torch.optim.Adam([logits, mixing])
+    optimiser = Adam([logits, mixing])
     running = torch.ones(distance.restarts, dtype=torch.bool)
     found = [torch.zeros_like(mixing).view(shape[:3]), torch.zeros_like(logits).view(shape)]
     for step in (*steps, None):
@@ -170,7 +171,7 @@ def _descended(
         running &= losses > fitting.target
         if step is None or not running.any():
             break
-        optimiser.param_groups[0]["lr"] = fitting.rate(step)
+        optimiser.lr = fitting.rate(step)
         optimiser.step()
         logits.clamp_(-_LARGEST, _LARGEST)
         if step % 50 == 0:

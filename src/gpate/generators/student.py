@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gpate.adam import Adam
 from gpate.errors import InvalidValue
 from gpate.generators.batch_norm_folding import FoldedGenerator
 from gpate.generators.networks import GeneratorSpec, ImageGenerator, build_network, initialise
@@ -73,9 +74,7 @@ class Student:
 
     def restart(self, learning_rate: float, *, momentum: float = 0.5) -> None:
         """A new optimiser, without state."""
-        self.optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999), fused=True
-        )
+        self.optimiser = Adam(self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999), fused=True)
 
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors on the student's device."""
@@ -102,7 +101,7 @@ class Student:
         """
         target = (proposed + change.value.to(proposed)).detach()
         loss = (proposed - target).square().sum(1).mean()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
 

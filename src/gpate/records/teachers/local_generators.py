@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from gpate.adam import Adam
 from gpate.records.teachers.ensemble import Ensemble
 from gpate.streams import Streams
 from gpate.torch_utils import load_optimiser, optimiser_state
@@ -43,7 +44,7 @@ class LocalGenerators:
             start = torch.randn(number, inputs, outputs, generator=stream, device=device) * inputs**-0.5
             self.weights[name] = start.requires_grad_()
             self.weights[name + ".shift"] = torch.zeros(number, 1, outputs, device=device, requires_grad=True)
-        self._optimiser = torch.optim.Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
+        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
 
     def __call__(self, part: slice, z: Tensor, labels: Tensor) -> Tensor:
         """Latents [teachers, m, latent] and labels [teachers, m] of a slice of teachers -> records [teachers, m, dims]."""
@@ -54,7 +55,7 @@ class LocalGenerators:
 
     def train(self, z: Tensor, labels: Tensor) -> None:
         """One step of every generator up its own teacher's score."""
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.zero_grad()
         for part in self.ensemble.chunks():
             scores = self.ensemble.scores(part, self(part, z[part], labels[part]), labels[part])
             (-scores.mean(1).sum()).backward()
