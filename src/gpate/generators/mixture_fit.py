@@ -8,13 +8,21 @@ so the fit needs no sampling and no network: Adam on the squared distance, weigh
 
     sum over cells of ((table - noisy) / noise)^2  /  cells.
 
-For the true distribution its expectation is 1. Below 1 the noise is fitted, so the fit **stops when it reaches 1**. Random
-starts differ where the tables do not determine the distribution; all of them are pooled as one mixture. Only released tables
-are used.
+For the true distribution its expectation is 1, and who fits longer than that fits the noise. Random starts differ where the tables
+do not determine the distribution; all of them are pooled as one mixture. Only released tables are used.
 
-Where there is much more signal than noise, K components are too few to reach 1. So after some steps **the starts that have not
-reached it are joined**: R starts of K components form one mixture of R K, which is fitted as a whole at the same cost per
-step. The noisier the tables, the earlier a start is finished, and the more the result is an average of several.
+**When a start stops.** A table y with noise of deviation s is divided into two with independent noise (Rasines and Young 2023):
+
+    y + a s w  and  y - s w / a,  with w standard normal.
+
+A start is fitted to the first, and the second says how good it is; it stops when that no longer improves, and is finished if it fits
+its own part as well as the noise allows. Each start has a w of its own, so that what the division adds to the noise is averaged
+over the starts.
+
+**Where there is much more signal than noise**, K components are too few to describe it. So after some steps **the starts that are not
+finished are joined**: R starts of K components form one mixture of R K, which is fitted to the tables themselves at the same
+cost per step, until the loss is 1. The noisier the tables, the earlier a start is finished, and the more the result is an
+average of several.
 """
 
 from __future__ import annotations
@@ -87,8 +95,11 @@ class Fitting:
         steps: maximal number of Adam steps.
         apart: fraction of the steps in which starts are fitted separately.
         learning_rate: Adam's; decays to a twentieth along half a cosine.
-        target: the loss per cell at which a start stops.
+        target: the loss per cell that the noise allows: joined starts stop there.
         spread: of the random starts, in log probabilities.
+        division: a, by which tables are divided: the larger, the noisier are those that a start is fitted to.
+        gain: of the loss per cell, which is an improvement.
+        patience: steps without an improvement after which a start stops, in those before it.
     """
 
     components: int = 128
@@ -98,12 +109,15 @@ class Fitting:
     learning_rate: float = 0.05
     target: float = 1.0
     spread: float = 0.8
+    division: float = 0.5
+    gain: float = 0.01
+    patience: float = 0.25
 
     def __post_init__(self) -> None:
         for name in ("components", "restarts", "steps"):
             require_count(name, getattr(self, name), 1)
         require_probability("apart", self.apart)
-        for name in ("learning_rate", "target", "spread"):
+        for name in ("learning_rate", "target", "spread", "division", "gain", "patience"):
             require_positive(name, getattr(self, name))
 
     def rate(self, step: int) -> float:
@@ -130,7 +144,7 @@ def fit_tables(
     if not measured.groups:
         return torch.ones(classes, 1), torch.zeros(classes, 1, 0)
     shape = (fitting.restarts, classes, fitting.components, sum(measured.group_sizes))
-    distance = _Distance(measured, fitting.restarts)
+    distance = _Divided(measured, fitting, stream)
     logits = distance.starts(torch.randn(shape, generator=stream) * fitting.spread).flatten(0, 1)
     mixing = torch.zeros(shape[0] * classes, fitting.components)
     first = round(fitting.apart * fitting.steps) if fitting.restarts > 1 else 0
@@ -140,7 +154,8 @@ def fit_tables(
         weights, tables = _joined(pi[~done], p[~done])
         share = weights.sum(1, keepdim=True)
         logits, mixing = (part.log().clamp_(-_LARGEST, _LARGEST) for part in (tables, weights / share))
-        pi, p, _ = _descended(_Distance(measured, 1), logits, mixing, fitting, range(first, fitting.steps), after_step)
+        together = _Distance(measured, 1, target=fitting.target)
+        pi, p, _ = _descended(together, logits, mixing, fitting, range(first, fitting.steps), after_step)
         found.append((pi[0] * share, p[0]))
     weights, tables = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     return weights / fitting.restarts, tables
@@ -159,16 +174,21 @@ def _descended(
     steps: range,
     after_step: Callable[[int], None],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Fit the starts: final pi [R, classes, K] and P [R, classes, K, groups], and whether each reached the target [R]."""
+    """Fit the starts: pi [R, classes, K] and P [R, classes, K, groups] where they are best, and whether each is finished [R]."""
     shape = (distance.restarts, -1, *logits.shape[1:])
     optimiser = Adam([logits, mixing])
     running = torch.ones(distance.restarts, dtype=torch.bool)
+    best, last = torch.full((distance.restarts,), torch.inf), torch.zeros(distance.restarts)
+    fits = torch.zeros_like(running)
     found = [torch.zeros_like(mixing).view(shape[:3]), torch.zeros_like(logits).view(shape)]
     for step in (*steps, None):
-        losses, pi, p, mixing.grad, logits.grad = distance(logits, mixing)
+        (own, other), pi, p, mixing.grad, logits.grad = distance(logits, mixing)
+        taken = (steps.stop if step is None else step) - steps.start
+        better = running & (other < best - distance.gain)
+        best[better], last[better], fits[better] = other[better], float(taken), own[better] <= distance.noise
         for kept, now in zip(found, (pi, p), strict=True):
-            kept[running] = now.view_as(kept)[running]
-        running &= losses > fitting.target
+            kept[better] = now.view_as(kept)[better]
+        running &= ~distance.stops(fits, taken, last)
         if step is None or not running.any():
             break
         optimiser.lr = fitting.rate(step)
@@ -176,11 +196,15 @@ def _descended(
         logits.clamp_(-_LARGEST, _LARGEST)
         if step % 50 == 0:
             after_step(step)
-    return found[0], found[1], ~running
+    return found[0], found[1], ~running & fits
 
 
 _LARGEST = 40.0
 """Bound on an unnormalised log probability: nothing overflows, and e^-80 is practically zero."""
+
+
+_FIRST_STEPS = 10
+"""Which a start takes at least."""
 
 
 class _Distance:
@@ -188,9 +212,13 @@ class _Distance:
 
     With Q = n P^T diag(pi) P, E the gradient with respect to Q and e that with respect to n pi^T P, the gradient with respect
     to P is pi (2 P E + e), and with respect to pi the row sums of P * (P E + e).
+
+    Attributes:
+        gain: by which a better loss is smaller.
+        noise: the loss of the true distribution.
     """
 
-    def __init__(self, measured: Measured, restarts: int) -> None:
+    def __init__(self, measured: Measured, restarts: int, *, target: float = 1.0) -> None:
         sizes = measured.group_sizes
         self.n = torch.as_tensor(measured.sizes, dtype=torch.float32).repeat(restarts)[:, None]
         self.oneway, self.spread = _group_tables(measured)
@@ -201,26 +229,40 @@ class _Distance:
         column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
         self.member = torch.nn.functional.one_hot(column, len(sizes)).float()
         self.pairs = bool(measured.pairs)
+        self.gain, self.noise = 0.0, target
 
     def __call__(self, logits: Tensor, mixing: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Loss per cell of each start [R]; pi [R classes, K] and P [R classes, K, groups]; the gradients of both inputs."""
+        """Loss per cell of each start, by the tables that it is fitted to and by the others [2, R]; pi [R classes, K] and
+        P [R classes, K, groups]; the gradients of both inputs.
+        """
         pi, p = mixing.softmax(-1), logits.exp()
         p = p / (p @ self.member @ self.member.T)
         weighted = pi[:, :, None] * p
         apart = (weighted.sum(1) * self.n - self._for_starts(self.oneway)) / self.spread
-        loss = apart.square().sum(1)
+        loss = self._loss(apart, 0)
         e = 2 * apart / self.spread * self.n
         inner = torch.zeros_like(p)
         if self.pairs:
             two = torch.bmm(weighted.transpose(1, 2), p).mul_(self.n[:, :, None]).sub_(self._for_starts(self.gram))
             two *= self.precision
-            loss = loss + two.square().sum((1, 2)) / 2
+            loss = loss + self._loss(two, 1) / 2
             inner = torch.bmm(p, two.mul_(self.precision).mul_(self.n[:, :, None]))
         on_pi = (p * (inner + e[:, None])).sum(-1)
         on_p = pi[:, :, None] * (2 * inner + e[:, None])
         on_logits = p * (on_p - (p * on_p) @ self.member @ self.member.T)
         on_mixing = pi * (on_pi - (pi * on_pi).sum(-1, keepdim=True))
-        return loss.view(self.restarts, -1).sum(1) / self.cells, pi, p, on_mixing / self.cells, on_logits / self.cells
+        loss = loss.view(2, self.restarts, -1).sum(2) / self.cells
+        return loss, pi, p, on_mixing / self.cells, on_logits / self.cells
+
+    def stops(self, fits: Tensor, taken: int, last: Tensor) -> Tensor:
+        """Which starts stop [R]: those that fit the tables as well as the noise allows.
+
+        Args:
+            fits: whether a start does so where it is best.
+            taken: steps.
+            last: of them, when each start became better.
+        """
+        return fits
 
     def starts(self, noise: Tensor) -> Tensor:
         """Random starts [R, classes, K, groups] whose components differ and match the one-way tables on average.
@@ -234,9 +276,51 @@ class _Distance:
             logits = logits + (self.first - p.mean(2).log())[:, :, None]
         return logits
 
+    def _loss(self, apart: Tensor, tables: int) -> Tensor:
+        """Of each start and class, by the one-way (0) or two-way (1) tables [2, R classes]; `apart` is then what is minimised."""
+        return _products(apart, apart).expand(2, -1)
+
     def _for_starts(self, tables: Tensor) -> Tensor:
         """The classes' tables, once for each start."""
         return tables.expand(self.restarts, *tables.shape).flatten(0, 1)
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product of each row."""
+    found: Tensor = torch.linalg.vecdot(a.flatten(1), b.flatten(1))
+    return found
+
+
+class _Divided(_Distance):
+    """The distance from tables that are divided for each start; the loss is that of the other part, up to a constant.
+
+    With v what a start is apart from its own part y + a s w, in units of s, it is v + (a + 1/a) w apart from the other part. The
+    noise of that part is independent of the start, so its loss says how far the start is from the truth.
+
+    Args:
+        measured: the released tables.
+        fitting: settings.
+        stream: of w.
+    """
+
+    def __init__(self, measured: Measured, fitting: Fitting, stream: torch.Generator) -> None:
+        super().__init__(measured, fitting.restarts, target=fitting.target)
+        rows, groups = fitting.restarts * len(measured.sizes), self.oneway.shape[1]
+        self.gain, self.noise = fitting.gain, fitting.target * (1 + fitting.division**2)
+        self._part, self._patience = fitting.division, fitting.patience
+        self._noise = [torch.randn(rows, groups, generator=stream)]
+        if self.pairs:
+            drawn = torch.randn(rows, groups, groups, generator=stream).triu_()
+            self._noise.append((drawn + drawn.transpose(1, 2)).mul_(self.precision > 0))
+
+    def _loss(self, apart: Tensor, tables: int) -> Tensor:
+        noise, a = self._noise[tables], self._part
+        own = _products(apart.sub_(noise, alpha=a), apart)
+        return torch.stack([own, own + 2 * (a + 1 / a) * _products(apart, noise)])
+
+    def stops(self, fits: Tensor, taken: int, last: Tensor) -> Tensor:
+        """Those that have not become better for a while."""
+        return taken > (1 + self._patience) * last + _FIRST_STEPS
 
 
 def _group_tables(measured: Measured) -> tuple[Tensor, Tensor]:
