@@ -99,7 +99,7 @@ def test_squares_are_the_mean_squared_length_of_single_images() -> None:
     made, labels = images(3)
     target = goal((0.2, 0.3, 0.5))
     single = [target.batch(made[i : i + 1], labels[i : i + 1]).mean.square().sum(1) for i in range(len(made))]
-    torch.testing.assert_close(target.batch(made, labels).squares, torch.stack(single).mean(0))
+    torch.testing.assert_close(target.batch(made, labels).squares(), torch.stack(single).mean(0))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])

@@ -62,11 +62,11 @@ class MeanGradients:
         phi, classes = self.features(images), len(self.proportions)
         counts = classes * self.proportions[labels]
         own = F.one_hot(labels, classes)
-        means, squares = [], []
+        residuals = []
         for models in self.models:
             wrong = torch.einsum("md,sdc->smc", phi, models).softmax(2) - own
             wrong = wrong / torch.linalg.vector_norm(wrong, dim=2, keepdim=True).clamp(min=1.0)  # as at the gate
-            r = wrong.mean(0) * counts[:, None]
-            means.append((r.T @ phi).flatten() / len(phi))
-            squares.append((r.square().sum(1) * phi.square().sum(1)).mean())
-        return GroupMeans(torch.stack(means), torch.stack(squares), len(phi))
+            residuals.append(wrong.mean(0) * counts[:, None])
+        r = torch.stack(residuals)
+        mean = (r.transpose(1, 2) @ phi).flatten(1) / len(phi)
+        return GroupMeans(mean, lambda: (r.square().sum(2) * phi.square().sum(1)).mean(1), len(phi))

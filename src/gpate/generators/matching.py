@@ -91,19 +91,19 @@ class GroupMeans(NamedTuple):
 
     Attributes:
         mean: of each group's vectors, [groups, dims].
-        squares: mean of their squared lengths, [groups].
+        squares: computes the mean of their squared lengths, [groups]; means alone need it not.
         number: of vectors in a group.
     """
 
     mean: Tensor
-    squares: Tensor
+    squares: Callable[[], Tensor]
     number: int
 
     @classmethod
     def of(cls, vectors: Tensor, groups: int) -> GroupMeans:
         """Of vectors [groups * number, dims], sorted by group."""
         grouped = vectors.view(groups, -1, vectors.shape[1])
-        return cls(grouped.mean(1), grouped.square().sum(2).mean(1), grouped.shape[1])
+        return cls(grouped.mean(1), lambda: grouped.square().sum((1, 2)) / grouped.shape[1], grouped.shape[1])
 
 
 class Target(Protocol):
@@ -231,7 +231,7 @@ def distance(batch: GroupMeans, means: Tensor, weights: Tensor, *, unbiased: boo
     """
     square, n = batch.mean.square().sum(1), batch.number
     if unbiased:
-        square = (n * square - batch.squares) / (n - 1)
+        square = (n * square - batch.squares()) / (n - 1)
     return (weights * (square - 2 * (batch.mean * means).sum(1))).sum()
 
 
@@ -246,7 +246,7 @@ def pull(batch: GroupMeans, own: Tensor, means: Tensor, weights: Tensor, *, memo
         memory: of `own`. The contribution of a vector to its own mean, 1 - memory of a batch's, is subtracted.
     """
     towards = 2 * (batch.mean * (own - means)).sum(1)
-    itself = (1 - memory) / batch.number * batch.squares
+    itself = (1 - memory) / batch.number * batch.squares()
     return (weights * (towards - itself)).sum()
 
 
