@@ -48,6 +48,12 @@ LATER = {
     "later.epochs": 1,
     "later.frequencies": 40,
     "network": "dcgan",
+    "last_matching.steps": 10,
+    "last_matching.batch": 20,
+    "labelling.samples": 60,
+    "labelling.directions": 20,
+    "labelling.filters": 4,
+    "labelling.steps": 3,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "votes": {"recipe": "paper", "settings": {**VOTES, "teacher_batch": 4, "checkpoint_seconds": 0.5, "iterations": 5}},

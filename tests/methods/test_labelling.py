@@ -137,7 +137,7 @@ def test_the_student_learns_what_the_labeller_was_told(tmp_path: Path, monkeypat
 
     told = agreement("told")
     monkeypatch.setattr(
-        MeanGradients, "batch", lambda self, images, _: GroupMeans(self.means.value.float(), lambda: torch.zeros(1), 1)
+        MeanGradients, "batch", lambda self, images, _: GroupMeans(self.means.value.float(), lambda: torch.zeros(1), 2)
     )
     assert told > agreement("not told") + 0.2
 

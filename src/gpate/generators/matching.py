@@ -8,7 +8,8 @@ own mean m_c = E phi(G(z, c)) approaches it; all of it is post-processing. The l
 with weights that are small where the noise is large. A batch has the same number n of records of every class. The
 square of a batch's mean is biased by its variance over n, which would favour a collapsed student;
 so |m_c|^2 is estimated by the mean of <phi_i, phi_j> over pairs i != j, which is unbiased. Other released means than those of
-the classes are matched in the same way (`Target`).
+the classes are matched in the same way (`Target`); where a group has records of several classes, as many of each, the estimate is
+too small by the variance between the classes' means over n - 1.
 
 **Small batches.** On a CPU a batch has few records, and m_c - M_c is soon smaller than the sampling error of m_c. With `memory`
 the student's means are carried from step to step, corrected by the change of the current batch under the weights before and after

@@ -137,7 +137,7 @@ def fit_tables(
     Args:
         measured: the released tables.
         fitting: settings.
-        stream: of the random starts.
+        stream: of the random starts, and of the noise that divides tables.
         after_step: called regularly with the step; may raise to stop.
     """
     classes = len(measured.sizes)
@@ -295,7 +295,8 @@ class _Divided(_Distance):
     """The distance from tables that are divided for each start; the loss is that of the other part, up to a constant.
 
     With v what a start is apart from its own part y + a s w, in units of s, it is v + (a + 1/a) w apart from the other part. The
-    noise of that part is independent of the start, so its loss says how far the start is from the truth.
+    noise of that part is independent of what the start learns, so its loss says how far the start is from the truth. (Before the first
+    step the start has the undivided one-way tables; that made no difference.)
 
     Args:
         measured: the released tables.

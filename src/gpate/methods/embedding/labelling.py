@@ -8,7 +8,8 @@
     the labeller has the mean of W over the second half of the steps
 
 **Matched, too.** The student is then trained once more, to match the released gradients beside all else that was released
-(`gpate.generators.gradient_matching`): its images of a class show what the labeller knows the class by.
+(`gpate.generators.gradient_matching`): its images of a class show what the labeller knows the class by. Not with privacy units of
+several records, whose gradients are scaled down together.
 
 **Which event pays for what.** Every step is one release of `NoisyProducts`, and all steps have the same noise; together they
 take `share` of what is left of the budget after the class counts. The features, the number of steps and the rate depend on
@@ -23,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import torch
@@ -199,7 +200,8 @@ class Trained:
     Attributes:
         labeller: trained.
         spec: its features.
-        gradients: for a student to match; None if nothing was released.
+        gradients: for a student to match; None if nothing was released, or if records of a unit were scaled down together, since
+            what was released is then not a mean over single records.
     """
 
     labeller: Labeller
@@ -269,7 +271,9 @@ def train_labeller(
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
     bank = patch_bank(spec.channels, filters=own.filters).to(device)
     labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
-    return Trained(labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps else None)
+    return Trained(
+        labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps and most == 1 else None
+    )
 
 
 def _gradients(phi: Standardised, steps: Sequence[_Step], counts: Released[np.ndarray]) -> MeanGradients:
@@ -279,27 +283,20 @@ def _gradients(phi: Standardised, steps: Sequence[_Step], counts: Released[np.nd
     """
     number = float(counts.value.sum())
     parts = [steps[part] for part in stages(len(steps))]
-    total = reduce(lambda a, b: a.with_(b, _beside), (step.gradient.map(_flat) for step in steps))
-    means = total.with_(
-        counts, lambda rows, _: torch.stack([r.mean(0) for r in rows.split([*map(len, parts)])]) / number
+    rows = torch.stack([torch.from_numpy(step.gradient.value).flatten() for step in steps])
+    receipts = tuple(
+        receipt for released in (counts, *(step.gradient for step in steps)) for receipt in released.receipts
     )
+    means = torch.stack([part.mean(0) for part in rows.split([*map(len, parts)])]) / number
     noise = [math.sqrt(sum(step.sigma**2 for step in part)) / len(part) for part in parts]
     everyone = torch.tensor(number, dtype=torch.float64)
     return MeanGradients(
         features=phi,
         models=[torch.stack([step.weights for step in part]).float() for part in parts],
         proportions=torch.from_numpy(counts.value / number).to(steps[0].weights.device, torch.float32),
-        means=means,
+        means=Released(means, receipts=receipts),
         weights=len(counts.value) ** 2 * torch.stack([trust(sigma, everyone, bound=phi.bound) for sigma in noise]),
     )
-
-
-def _flat(gradient: np.ndarray) -> Tensor:
-    return torch.from_numpy(gradient).flatten()[None]
-
-
-def _beside(a: Tensor, b: Tensor) -> Tensor:
-    return torch.cat([a, b])
 
 
 def use_of(trained: Trained, run: Run, student: Student, settings: Labelling) -> LabellerSpec:

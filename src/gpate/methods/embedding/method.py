@@ -245,7 +245,8 @@ class _Training:
     def _plans(self) -> list[Matching]:
         """How the student is trained each time."""
         own = self._settings
-        last = [own.last_matching] if self._releases.labelled else []
+        single = self._run.schema.records_per_unit == 1
+        last = [own.last_matching] if self._releases.labelled and single else []
         return [own.matching, *[own.rematching] * (len(own.shares) - 1), *last]
 
 
