@@ -24,9 +24,10 @@ from gpate.methods.embedding import Embedding
 from gpate.methods.embedding.labelling import Labelling
 from gpate.release import Release
 from gpate.release.output_files import write_records
+from gpate.run.checkpoints import Checkpoints
 from gpate.run.folder import RunFolder
 from gpate.run.progress import Interrupted, Monitor, Progress
-from gpate.schema import ImageSchema
+from gpate.schema import ImageSchema, PrivacyUnit
 from gpate.synthesizer import publish
 from gpate.verification import verify
 from tests.methods.runs import make_run, settings_for
@@ -140,6 +141,26 @@ def test_the_student_learns_what_the_labeller_was_told(tmp_path: Path, monkeypat
         MeanGradients, "batch", lambda self, images, _: GroupMeans(self.means.value.float(), lambda: torch.zeros(1), 2)
     )
     assert told > agreement("not told") + 0.2
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_gradients_of_units_of_several_records_are_not_matched(tmp_path: Path, most: int) -> None:
+    """They are scaled down together, so that what is released is no mean over single records."""
+    trial = Trial(tmp_path)
+    unit = PrivacyUnit(column="person", max_records=most)
+    trial.reported = []
+    run = make_run(
+        *records(),
+        replace(SCHEMA, unit=unit),
+        settings_for("embedding", embedding=SMALL),
+        gate=trial.gate,
+        folder=trial.folder,
+        monitor=Monitor(on_progress=trial.reported.append),
+        units=np.arange(300) // 4,
+    )
+    method_named("embedding").fit(run)
+    assert Checkpoints(trial.folder).last().iteration == (2 if most == 1 else 1)
+    assert [step.fraction for step in trial.reported if not step.stage][-1] == 1.0
 
 
 def test_each_step_is_reported(tmp_path: Path) -> None:

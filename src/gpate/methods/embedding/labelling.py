@@ -200,8 +200,7 @@ class Trained:
     Attributes:
         labeller: trained.
         spec: its features.
-        gradients: for a student to match; None if nothing was released, or if records of a unit were scaled down together, since
-            what was released is then not a mean over single records.
+        gradients: for a student to match; None if nothing was released.
     """
 
     labeller: Labeller
@@ -271,9 +270,7 @@ def train_labeller(
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
     bank = patch_bank(spec.channels, filters=own.filters).to(device)
     labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
-    return Trained(
-        labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps and most == 1 else None
-    )
+    return Trained(labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps else None)
 
 
 def _gradients(phi: Standardised, steps: Sequence[_Step], counts: Released[np.ndarray]) -> MeanGradients:

@@ -138,7 +138,7 @@ class EmbeddingMethod(Method):
         spend, epsilon = run.gate.spend, run.gate.budget.epsilon
         report = run.monitor.steps(labelling.steps or 0, spend=spend, epsilon=epsilon, every=1, stage="labeller")
         trained = train_labeller(run, student, releases.counts(), labelling, releases.budget, on_step=report)
-        if trained.gradients is not None:
+        if releases.gradients_matched and trained.gradients is not None:
             training.match_also(trained.gradients)
         training.finish()
         student.network.labeller = trained.labeller
@@ -245,8 +245,7 @@ class _Training:
     def _plans(self) -> list[Matching]:
         """How the student is trained each time."""
         own = self._settings
-        single = self._run.schema.records_per_unit == 1
-        last = [own.last_matching] if self._releases.labelled and single else []
+        last = [own.last_matching] if self._releases.gradients_matched else []
         return [own.matching, *[own.rematching] * (len(own.shares) - 1), *last]
 
 
@@ -378,6 +377,8 @@ class _Releases:
         self._run, self._settings = run, settings
         fractions = _fractions(settings, run.spec, reserve)
         self.labelled = _LABELLER in fractions
+        # gradients of a unit's records are scaled down together: what is released is then no mean over single records
+        self.gradients_matched = self.labelled and run.schema.records_per_unit == 1
         self.budget = BudgetSplit(run.transcript, fractions)
         self._counts: Released[np.ndarray] | None = None
 
