@@ -338,7 +338,16 @@ def main() -> None:
         show(part, rows)
     kept = RESULTS / "engines.json"
     earlier = json.loads(kept.read_text()) if kept.exists() else {}
-    keep("engines", {**{part: rows for part, rows in earlier.items() if part != "machine"}, **found})
+    earlier.pop("machine", None)
+    for part, rows in found.items():
+        again = {_what(row) for row in rows}
+        earlier[part] = [row for row in earlier.get(part, []) if _what(row) not in again] + rows
+    keep("engines", earlier)
+
+
+def _what(row: Row) -> tuple[Any, ...]:
+    """What a row is about."""
+    return tuple(row.get(name) for name in ("million rows", "records", "tables"))
 
 
 if __name__ == "__main__":

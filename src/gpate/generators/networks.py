@@ -43,6 +43,7 @@ class GeneratorSpec:
         network: of an image: `dcgan` (the paper's), `narrow` (the same with fewer maps), `residual` (larger, smoother) or
             `dense` (for very small images).
         maps: of a residual network at its full size, or of a narrow one's last hidden layer, where the paper's has 64.
+        shift: pixels by which the image of a residual network is moved at most, up or down and to a side, by two of its latent numbers.
         labeller: of images: says which class each of them shows; None where the class that the generator was asked for counts.
     """
 
@@ -55,6 +56,7 @@ class GeneratorSpec:
     softmax: tuple[tuple[int, int], ...] = ()
     network: str = "dcgan"
     maps: int = 64
+    shift: int = 0
     labeller: LabellerSpec | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +70,9 @@ class GeneratorSpec:
             raise InvalidValue("network", self.network, f"one of {', '.join(IMAGE_NETWORKS)}")
         for name in ("classes", "width", "height", "channels", "latent", "maps"):
             require_count(name, getattr(self, name), 1)
+        require_count("shift", self.shift, 0)
+        if self.shift and (self.network != "residual" or self.latent < 2):
+            raise InvalidValue("shift", self.shift, "0, unless the network is residual and has two latent numbers")
         if self.kind == "image" and (self.height % 4 or self.width % 4):
             size = f"{self.height}x{self.width}"
             raise InvalidValue("image size", size, "a multiple of 4 each way", "Pad or resize the images first.")
@@ -298,7 +303,26 @@ class ResidualGenerator(nn.Module):
             h = h.contiguous(memory_format=torch.channels_last)
         for block in self.blocks:
             h = block(h, y)
-        return torch.sigmoid(self.out(self.norm(h, y))).flatten(1)
+        images = torch.sigmoid(self.out(self.norm(h, y)))
+        return (moved(images, z[:, -2:], self.spec.shift) if self.spec.shift else images).flatten(1)
+
+
+def moved(images: Tensor, where: Tensor, most: int) -> Tensor:
+    """Images [m, channels, h, w] moved by up to `most` pixels, with their borders repeated.
+
+    Args:
+        images: to move.
+        where: [m, 2], uniform on [-1, 1]: each way, all numbers of pixels are as likely.
+        most: pixels.
+    """
+    by = (where.float() * (most + 0.5)).round().clamp(-most, most)
+    for dim, pixels in zip((2, 3), by.unbind(1), strict=True):
+        size = images.shape[dim]
+        place = torch.arange(size, device=images.device)
+        source = (place + pixels[:, None]).clamp(0, size - 1)
+        chosen = (source[:, :, None] == place).to(images.dtype)[:, None]  # a product, whose gradient is one too
+        images = chosen @ images if dim == 2 else images @ chosen.mT
+    return images
 
 
 class DenseGenerator(nn.Module):

@@ -41,6 +41,7 @@ class Embedding:
         network: of the student: `residual`, `dcgan`, `dense`, or by the images' size: `auto` is dense under 16 pixels, else
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
+        shift: of a residual network (`GeneratorSpec`).
         latent: length of the latent vector.
         chunk: records put through a map at a time; by their size if not given. Speed only.
     """
@@ -64,6 +65,7 @@ class Embedding:
     )
     network: str = "auto"
     maps: int = 64
+    shift: int = 0
     latent: int = 50
     chunk: int | None = None
 
@@ -82,6 +84,7 @@ class Embedding:
         if self.network not in ("auto", "light", *IMAGE_NETWORKS):
             raise InvalidValue("network", self.network, f"one of auto, light, {', '.join(IMAGE_NETWORKS)}")
         require_count("maps", self.maps, 1)
+        require_count("shift", self.shift, 0)
         require_count("latent", self.latent, 1)
 
     def spec_for(self, spec: GeneratorSpec) -> GeneratorSpec:
@@ -89,7 +92,8 @@ class Embedding:
         small = min(spec.height, spec.width) < SMALL
         larger = {"auto": "residual", "light": "narrow"}
         network = self.network if self.network not in larger else "dense" if small else larger[self.network]
-        return replace(spec, network=network, maps=self.maps, latent=self.latent)
+        shift = self.shift if network == "residual" else 0
+        return replace(spec, network=network, maps=self.maps, shift=shift, latent=self.latent)
 
     def under(self, noise: float) -> Embedding:
         """With as many steps as suit so much noise."""
@@ -130,7 +134,7 @@ class Embedding:
         }
 
 
-IMAGES = Embedding(labelling=Labelling(share=0.3))
+IMAGES = Embedding(labelling=Labelling(share=0.3), shift=1)
 """For other grey images."""
 
 
