@@ -198,7 +198,7 @@ def test_a_missing_or_doubled_teacher_is_an_error(gate: Gate) -> None:
         {"bins": 0},
         {"clip": 0.0},
         {"clip": float("nan")},
-        {"threshold": 0.0},
+        {"threshold": -0.1},
         {"threshold": 1.01},
         {"threshold_sigma": 0.0},
         {"threshold_sigma": -3.0},
@@ -213,3 +213,71 @@ def test_bad_settings_are_named_with_their_value(settings: dict[str, float]) -> 
         DPGradAgg(**{"teachers": 10, **settings})  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)
     assert name in str(caught.value)
+
+
+def dithered(teachers: int, **changes: float) -> DPGradAgg:
+    return DPGradAgg(
+        **{"teachers": teachers, "projected_dims": None, "clip": 1.0, "bins": 2, "dither": True, **changes}
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bins", [2, 3, 8])
+def test_with_a_dither_the_mean_of_the_ballots_is_the_mean_of_the_values(bins: int) -> None:
+    """Up to the golden-ratio sequence's own error, a few ballots of thousands; without it two bins know signs alone."""
+    n, most = 5000, 1 - 1 / bins
+    x = (torch.rand(n, 1, 20, generator=torch.Generator().manual_seed(0)) * 2 - 1) * most
+    x = (x + torch.linspace(-0.5, 0.5, 20) * most).clamp(-most, most)
+    aggregator = dithered(n, bins=bins)
+    starts = aggregator.starts(20, generator=torch.Generator().manual_seed(1))
+    votes = opened(aggregator.count_votes(Sensitive(x), None, starts=starts))
+    means = (votes.double() @ torch.from_numpy(aggregator.ballots.midpoints())).squeeze(0) / n
+    # a random dither would err by 1 / bins / sqrt(n); five of that have a probability below 1e-4 in 60 comparisons
+    assert torch.allclose(means, x.double().mean((0, 1)), atol=5 / bins / n**0.5)
+
+
+def test_teachers_without_an_opinion_are_divided_evenly() -> None:
+    n = 4001
+    aggregator = dithered(n)
+    starts = aggregator.starts(60, generator=torch.Generator().manual_seed(2))
+    votes = opened(aggregator.count_votes(Sensitive(torch.zeros(n, 3, 20)), None, starts=starts))
+    assert int((votes[..., 0] - votes[..., 1]).abs().max()) < 20
+
+
+@given(cuts=st.lists(st.integers(1, 59), max_size=4, unique=True), data=st.data())
+def test_dither_is_the_same_in_any_chunk_and_moves_one_vote_for_one_teacher(
+    cuts: list[int], data: st.DataObject
+) -> None:
+    x = gradients(60, 3, 8) * 3e4
+    aggregator = dithered(60, bins=4)
+    starts = aggregator.starts(24, generator=torch.Generator().manual_seed(0))
+    whole = opened(aggregator.count_votes(Sensitive(x), None, starts=starts))
+    edges = [0, *sorted(cuts), 60]
+    shards = [
+        opened(aggregator.count_votes(Sensitive(x[a:b]), None, starts=starts, first=a))
+        for a, b in itertools.pairwise(edges)
+    ]
+    assert torch.equal(torch.stack(shards).sum(0), whole)
+    chunks = (Sensitive(x[a:b]) for a, b in itertools.pairwise(edges))
+    assert torch.equal(opened(aggregator.count_votes(chunks, None, starts=starts)), whole)
+    other = x.clone()
+    other[data.draw(st.integers(0, 59))] = data.draw(st.floats(-2, 2))
+    moved = opened(aggregator.count_votes(Sensitive(other), None, starts=starts)) - whole
+    assert int(moved.abs().sum(-1).max()) <= 2
+    assert not moved.sum(-1).any()
+
+
+def test_dither_needs_its_starts_and_nothing_else_does() -> None:
+    with pytest.raises(InvalidValue, match="if and only if"):
+        dithered(4).count_votes(Sensitive(torch.zeros(4, 1, 2)), None)
+    with pytest.raises(InvalidValue, match="if and only if"):
+        DPGradAgg(teachers=4).count_votes(Sensitive(torch.zeros(4, 1, 2)), None, starts=torch.zeros(2))
+
+
+def test_a_threshold_of_zero_answers_all_and_charges_votes_alone(gate: Gate) -> None:
+    aggregator = dithered(1000, threshold=0.0, vote_sigma=30.0)
+    x = torch.tensor([1.0, -1.0, 0.5, -0.5]).expand(1000, 2, 4)
+    change = aggregator(Sensitive(x), gate, samples=2, dims=4, generator=torch.Generator().manual_seed(0))
+    # 1000 votes against none at a deviation of 42: a false alarm has probability below 1e-100
+    assert change.value.tolist() == [[0.5, -0.5, 0.5, -0.5]] * 2
+    assert gate.ledger.tally == {GNMax(sigma=30.0, bins=2): 8}
+    assert len(change.receipts) == 1

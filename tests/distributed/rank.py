@@ -64,6 +64,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "recipe": "refined",
         "settings": {**MATCH, **VOTES, "teacher_batch": 4, "iterations": 3, "warm_up": 2, "shares": (1.0,)},
     },
+    "tuned": {"recipe": "paper-tuned", "settings": {"teachers": 600, "iterations": 4, "projected_dims": 4}},
     "merf": {"recipe": "dpmerf", "settings": {"matching.steps": 20, "first.frequencies": 40}},
 }
 

@@ -93,11 +93,13 @@ SLOW = pytest.mark.slow
     [
         ("votes", 2),
         ("embedding", 2),
+        ("tuned", 2),
         ("merf-persons", 2),
         pytest.param("embedding-persons", 3, marks=SLOW),
         pytest.param("votes-persons", 2, marks=SLOW),
         pytest.param("table-persons", 3, marks=SLOW),
         pytest.param("votes", 4, marks=SLOW),
+        pytest.param("tuned-persons", 3, marks=SLOW),
         pytest.param("table", 3, marks=SLOW),
         pytest.param("merf", 2, marks=SLOW),
         pytest.param("rounds", 2, marks=SLOW),
@@ -316,7 +318,7 @@ def test_methods_whose_records_cannot_be_divided_are_refused_by_name(method: str
     two = Ranks()
     two.size = 2
     with pytest.raises(
-        InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, refined, votes"
+        InvalidValue, match=f"ranks must be 1 for {method}; several can share embedding, refined, tuned-votes, votes"
     ):
         method_named(method).check_ranks(two)
     method_named(method).check_ranks(Ranks())

@@ -46,6 +46,20 @@ SYSTEMS = {
             bad=BAD,
         ),
         System(
+            recipe="paper-tuned",
+            settings={"iterations": 3, "projected_dims": 4, "frequencies": 4},
+            events={"Laplace", "GNMax"},
+            kinds=("image",),
+            bad=[
+                {"latent": 0},
+                {"iterations": 0},
+                {"step": -1.0},
+                {"average": 1.0},
+                {"threshold": 0.5},
+                {"noiseless": True},
+            ],
+        ),
+        System(
             recipe="nonprivate",
             settings={**GAN, "teachers": 3, "teacher_batch": 4},
             events={"Laplace", "NonPrivate"},

@@ -62,6 +62,7 @@ SYSTEMS: dict[str, System] = {
     "gswgan": System(title="GS-WGAN", recipe="gswgan"),
     "dpmerf": System(title="DP-MERF", recipe="dpmerf"),
     "g-pate": System(title="G-PATE", recipe="paper"),
+    "g-pate-tuned": System(title="G-PATE, tuned", recipe="paper-tuned"),
     "dpmm-privbayes": System(title="dpmm, PrivBayes", recipe="dpmm-privbayes", peer=True),
     "dpmm-mst": System(title="dpmm, MST", recipe="dpmm-mst", peer=True),
     "dpmm-aim": System(title="dpmm, AIM", recipe="dpmm-aim", peer=True),

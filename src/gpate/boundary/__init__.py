@@ -12,7 +12,15 @@ from gpate.boundary.sampled import OneOfMany, SampledSum
 from gpate.boundary.sums import NoisyCounts, NoisySum, NoisyTally, RecordVectors, unit_bound
 from gpate.boundary.type_vote import NoisyTypes
 from gpate.boundary.values import Released, Sensitive
-from gpate.boundary.voting import ABSTAIN, Ballots, ConfidentGNMaxAggregator, DPGradAgg, GNMaxAggregator, PlainMean
+from gpate.boundary.voting import (
+    ABSTAIN,
+    Ballots,
+    ConfidentGNMaxAggregator,
+    DPGradAgg,
+    GNMaxAggregator,
+    PlainMean,
+    Winners,
+)
 
 __all__ = [
     "ABSTAIN",
@@ -52,6 +60,7 @@ __all__ = [
     "Tables",
     "Vectors",
     "Voucher",
+    "Winners",
     "noise_named",
     "plan_domain",
     "ranks_here",

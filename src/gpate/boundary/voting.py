@@ -4,7 +4,13 @@ Confident-GNMax).
 A query is one coordinate of one sample. Each teacher projects its gradient on k random directions, clips each
 coordinate to [-c, c] and casts a ballot: the bin it falls in, of B bins of width 2c/B. A coordinate is answered if
 the largest count plus N(0, sigma_1^2) reaches the threshold, with the midpoint of the bin whose count plus N(0,
-sigma_2^2) is largest; otherwise the ensemble abstains and the coordinate is zero.
+sigma_2^2) is largest; otherwise the ensemble abstains and the coordinate is zero. A threshold of 0 asks for none: every
+coordinate is answered, and votes alone are paid for.
+
+**Dither.** Two bins know only the sign of a coordinate, and a teacher without an opinion has none. With `dither` each teacher adds a
+public number, uniform over the width of a bin, before it bins: the mean of the ballots is then the mean of the coordinates, as far as
+these are within the midpoints of the outer bins. The numbers of one query are a golden-ratio sequence over the teachers with a random
+start, so their sum is nearly constant. They depend on no record, and a teacher still casts one ballot.
 
 **Guarantee.** Adding or removing one record changes one teacher, so in every histogram at most one vote moves.
 Thresholds are Gaussian mechanisms of sensitivity 1, votes of sensitivity sqrt(2); both are charged before they are
@@ -31,6 +37,7 @@ from gpate.errors import InvalidValue, require_count, require_positive
 
 Winners = NDArray[np.int64]
 ABSTAIN = -1
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def random_projection(samples: int, dims: int, k: int, *, generator: torch.Generator) -> Tensor:
@@ -50,9 +57,16 @@ class Ballots:
         require_positive("clip", self.clip, "The paper uses 1e-4.")
         require_count("bins", self.bins, 1, "The paper uses 10.")
 
-    def cast(self, values: Tensor) -> Tensor:
-        """The bin of each value, in double precision so that every device draws the same edges."""
+    def cast(self, values: Tensor, dither: Tensor | None = None) -> Tensor:
+        """The bin of each value, in double precision so that every device draws the same edges.
+
+        Args:
+            values: of any shape.
+            dither: in widths of a bin, between -1/2 and 1/2; none by default.
+        """
         scaled = values.double().clamp_(-self.clip, self.clip).add_(self.clip).mul_(self.bins / (2 * self.clip))
+        if dither is not None:
+            scaled = scaled.add_(dither).clamp_(min=0.0)
         return scaled.to(torch.int64).clamp_(max=self.bins - 1)
 
     def midpoints(self) -> NDArray[np.float64]:
@@ -72,6 +86,10 @@ class GNMaxAggregator:
     def event(self, gate: Grids, *, bins: int, count: int) -> GNMax:
         """What `count` answers cost."""
         return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=gate.grid(self.vote_sigma))
+
+    def events(self, gate: Grids, *, queries: int, bins: int) -> tuple[GNMax]:
+        """What so many queries cost."""
+        return (self.event(gate, bins=bins, count=queries),)
 
     def __call__(self, votes: Sensitive[NDArray[np.int64]], gate: Gate) -> Released[Winners]:
         """Votes [queries, bins] -> the winning bin of each query."""
@@ -150,9 +168,10 @@ class DPGradAgg:
         projected_dims: k; None votes on every coordinate as it is.
         clip: c.
         bins: B.
-        threshold: T, as a share of the teachers.
+        threshold: T, as a share of the teachers; 0 answers every query.
         threshold_sigma: sigma_1.
         vote_sigma: sigma_2.
+        dither: whether coordinates are binned with a dither.
     """
 
     teachers: int
@@ -162,6 +181,7 @@ class DPGradAgg:
     threshold: float = 0.5
     threshold_sigma: float = 3000.0
     vote_sigma: float = 1000.0
+    dither: bool = False
 
     def __post_init__(self) -> None:
         if self.projected_dims is not None:
@@ -174,8 +194,10 @@ class DPGradAgg:
         return Ballots(clip=self.clip, bins=self.bins)
 
     @property
-    def aggregator(self) -> ConfidentGNMaxAggregator:
+    def aggregator(self) -> ConfidentGNMaxAggregator | GNMaxAggregator:
         """Who decides each query."""
+        if self.threshold == 0:
+            return GNMaxAggregator(vote_sigma=self.vote_sigma)
         return ConfidentGNMaxAggregator(
             teachers=self.teachers,
             threshold=self.threshold,
@@ -189,23 +211,41 @@ class DPGradAgg:
             return None
         return random_projection(samples, dims, self.projected_dims, generator=generator)
 
+    def starts(self, queries: int, *, generator: torch.Generator) -> Tensor | None:
+        """Where the dither of each query begins: uniform on [0, 1); None without dither."""
+        if not self.dither:
+            return None
+        return torch.rand(queries, generator=generator, device=generator.device, dtype=torch.float64)
+
     def count_votes(
-        self, gradients: Sensitive[Tensor] | Iterable[Sensitive[Tensor]], projection: Tensor | None
+        self,
+        gradients: Sensitive[Tensor] | Iterable[Sensitive[Tensor]],
+        projection: Tensor | None,
+        *,
+        starts: Tensor | None = None,
+        first: int = 0,
     ) -> Sensitive[Tensor]:
         """Votes [samples, coordinates, bins] of all teachers, or of those in this shard.
 
         Args:
             gradients: [teachers, samples, dims] at once, or in chunks along the teachers that need not fit in memory
                 together.
-            projection: from `projection`; the same for all chunks and shards.
+            projection: from `projection`; the same for all chunks and shards. None if they are projected already.
+            starts: from `starts`; the same for all chunks and shards.
+            first: number of the shard's first teacher.
         """
+        if self.dither is (starts is None):
+            raise InvalidValue(
+                "starts", "given" if starts is not None else None, "given if and only if there is dither"
+            )
         chunks = [gradients] if isinstance(gradients, Sensitive) else gradients
         votes: Tensor | None = None
         seen = 0
         for chunk in chunks:
             gradient = opened(chunk)
+            numbers = torch.arange(first + seen, first + seen + len(gradient), device=gradient.device)
+            counts = self._count(gradient, projection, None if starts is None else _dithers(numbers, starts))
             seen += len(gradient)
-            counts = self._count(gradient, projection)
             votes = counts if votes is None else votes.add_(counts)
         if votes is None or seen > self.teachers:
             raise InvalidValue(
@@ -213,14 +253,16 @@ class DPGradAgg:
             )
         return Sensitive(votes)
 
-    def _count(self, gradient: Tensor, projection: Tensor | None) -> Tensor:
+    def _count(self, gradient: Tensor, projection: Tensor | None, dither: Tensor | None) -> Tensor:
         # [teachers, samples, dims] seen as one [teachers, dims] matrix per sample: no copy
         per_sample = gradient.transpose(0, 1)
         u = per_sample if projection is None else torch.bmm(per_sample, projection.to(gradient.dtype))
         if not torch.isfinite(torch.stack(torch.aminmax(u))).all():  # NaN and infinity both show in the extremes
             u = torch.nan_to_num(u, nan=0.0)  # the teacher votes all the same: an error would tell of its records
         samples, _, coordinates = u.shape
-        ballots = self.ballots.cast(u)
+        if dither is not None:
+            dither = dither.view(len(gradient), samples, coordinates).transpose(0, 1)
+        ballots = self.ballots.cast(u, dither)
         first_bin = torch.arange(samples * coordinates, device=u.device).mul_(self.bins).view(samples, 1, coordinates)
         flat = ballots.add_(first_bin).flatten()
         return torch.bincount(flat, minlength=samples * coordinates * self.bins).view(samples, coordinates, self.bins)
@@ -233,7 +275,12 @@ class DPGradAgg:
         flat = counts.reshape(-1, counts.shape[-1])
         if bool((flat.sum(1) != self.teachers).any()):
             raise InvalidValue("votes", "a histogram", f"complete: {self.teachers} teachers, each voting once")
-        return self.aggregator(Sensitive(flat.cpu().numpy()), gate, dependent=dependent)
+        decide, complete = self.aggregator, Sensitive(flat.cpu().numpy())
+        if isinstance(decide, GNMaxAggregator):
+            if dependent is not None:
+                dependent.observe(complete)
+            return decide(complete, gate)
+        return decide(complete, gate, dependent=dependent)
 
     def change(self, winners: Winners, projection: Tensor | None, *, samples: int) -> Tensor:
         """The change that the winners stand for, projected back: [samples, dims]. Post-processing."""
@@ -255,8 +302,14 @@ class DPGradAgg:
     ) -> Released[Tensor]:
         """Algorithm 2, line by line: project, clip and bin, vote, decide, project back."""
         projection = self.projection(samples, dims, generator=generator)
-        winners = self.elect(self.count_votes(gradients, projection), gate, dependent=dependent)
+        starts = self.starts(samples * (self.projected_dims or dims), generator=generator)
+        winners = self.elect(self.count_votes(gradients, projection, starts=starts), gate, dependent=dependent)
         return winners.map(lambda chosen: self.change(chosen, projection, samples=samples))
+
+
+def _dithers(numbers: Tensor, starts: Tensor) -> Tensor:
+    """The dither of each teacher in each query, [teachers, queries], in widths of a bin."""
+    return (_GOLDEN * numbers[:, None].double() + starts.to(numbers.device)).remainder_(1.0).sub_(0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

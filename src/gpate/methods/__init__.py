@@ -4,13 +4,14 @@ from gpate.methods.base import Method, method_named, methods, register
 from gpate.methods.baselines import DPGANMethod, GSWGANMethod, PATEGANMethod
 from gpate.methods.embedding import EmbeddingMethod
 from gpate.methods.marginals import MarginalsMethod
-from gpate.methods.pate import PateMethod, RefinedMethod
+from gpate.methods.pate import PateMethod, RefinedMethod, TunedMethod
 
 for _method in (
     PateMethod(),
     EmbeddingMethod(),
     MarginalsMethod(),
     RefinedMethod(),
+    TunedMethod(),
     DPGANMethod(),
     PATEGANMethod(),
     GSWGANMethod(),

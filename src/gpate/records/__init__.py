@@ -12,6 +12,7 @@ from gpate.records.opening import HeldRecords, hold_records, is_path, open_recor
 from gpate.records.private_records import PrivateRecords
 from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
 from gpate.records.teachers.losses import Wasserstein, logistic
+from gpate.records.teachers.nearest import NearestTeachers
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
 from gpate.records.undeclared import read_columns, read_units
@@ -21,6 +22,7 @@ __all__ = [
     "CodedRecords",
     "HeldRecords",
     "Mapped",
+    "NearestTeachers",
     "PrivateRecords",
     "SampledRecords",
     "TeacherGroup",

@@ -47,7 +47,8 @@ from gpate.records.partition import Partition, teachers_of
 from gpate.records.raw import RawRecords
 from gpate.records.secret_draws import SecretDraws
 from gpate.records.source import InMemory, Source, no_records
-from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords
+from gpate.records.teachers.nearest import BLOCK, NearestTeachers
+from gpate.records.teachers.training import TeacherGroup, TeacherPlan, TeacherRecords, shard_of
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import ImageCodec, TableCodec
 from gpate.streams import Streams
@@ -180,6 +181,20 @@ class PrivateRecords:
         return TeacherGroup(
             records, plan, streams=streams, device=device, draws=SecretDraws(self._key, "discriminator")
         )
+
+    def nearest_teachers(
+        self, number: int, part: Callable[[Tensor], Tensor], *, device: torch.device
+    ) -> NearestTeachers:
+        """Teachers that want the student's records nearest to their own to come closer; those of this rank.
+
+        Args:
+            number: of teachers on all ranks.
+            part: what they see of a record: a public linear map, on their device.
+            device: where they compute.
+        """
+        ranks = self.ranks
+        shard = shard_of(number, block=BLOCK, rank=ranks.rank, size=ranks.size) if ranks.size > 1 else None
+        return NearestTeachers(self._of_teachers(number, shard), part, classes=self._classes, device=device)
 
     def largest_by_teacher(
         self, score: Callable[[Tensor], Tensor], *, teachers: int, repeat: int, fill: float

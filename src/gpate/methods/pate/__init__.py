@@ -2,6 +2,7 @@
 
 from gpate.methods.pate.method import PateMethod
 from gpate.methods.pate.refinement import RefinedMethod, Refinement
-from gpate.methods.pate.settings import Mechanism, Training
+from gpate.methods.pate.settings import Following, Mechanism, Training
+from gpate.methods.pate.tuned import TunedMethod
 
-__all__ = ["Mechanism", "PateMethod", "RefinedMethod", "Refinement", "Training"]
+__all__ = ["Following", "Mechanism", "PateMethod", "RefinedMethod", "Refinement", "Training", "TunedMethod"]

@@ -108,4 +108,6 @@ class PateMethod(Method):
         """Class counts if they have an epsilon, then the votes."""
         counts, votes = run.until(*VOTES)
         epsilon = run.settings.of(Mechanism).counts_epsilon
-        return counts.problems([run.counts_step(epsilon)] if epsilon else []) or vote_problems(votes)
+        return counts.problems([run.counts_step(epsilon)] if epsilon else []) or vote_problems(
+            votes, iterations=run.settings.of(Training).iterations
+        )

@@ -122,4 +122,4 @@ class RefinedMethod(Method):
         """Those of the embedding, with a fraction reserved, then the votes."""
         embedded, votes = run.until(*VOTES)
         steps = implied_steps(embedded, reserve=run.settings.of(Refinement).vote_share)
-        return embedded.problems(steps) or vote_problems(votes)
+        return embedded.problems(steps) or vote_problems(votes, iterations=run.settings.of(Training).iterations)

@@ -26,9 +26,11 @@ class Mechanism:
         projected_dims: k, random directions that gradients are projected on; None votes on every coordinate.
         clip: c, at which a coordinate of a projected gradient is cut, on either side of 0.
         bins: B, into which the range from -c to c is divided: a vote is for one of them.
-        threshold: T, the noisy majority that an answer needs, as a fraction of the teachers.
+        threshold: T, the noisy majority that an answer needs, as a fraction of the teachers; 0 asks for none.
         threshold_sigma: sigma_1, standard deviation of the noise on the majority that is compared with the threshold.
         vote_sigma: sigma_2, standard deviation of the noise on the votes of each bin.
+        dither: whether each teacher adds a public number, uniform over the width of a bin, before it bins, so that the ballots' mean is
+            the coordinates' mean.
         counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
             likely.
         outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
@@ -45,20 +47,23 @@ class Mechanism:
     threshold: float = 0.5
     threshold_sigma: float = 3000.0
     vote_sigma: float = 1000.0
+    dither: bool = False
     counts_epsilon: float = 0.0
     outside_share: float = 0.001
     accountant: str = "auto"
     noiseless: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.noiseless, bool):
-            raise InvalidValue("noiseless", self.noiseless, "true or false")
+        for name in ("noiseless", "dither"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidValue(name, getattr(self, name), "true or false")
         if not isinstance(self.outside_share, int | float) or not 0.0 <= self.outside_share < 0.5:
             raise InvalidValue("outside_share", self.outside_share, "at least 0 and below 0.5")
         require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
         if self.counts_epsilon:
             require_positive("counts_epsilon", self.counts_epsilon)
-        require_positive("threshold", self.threshold)
+        if self.threshold != 0:
+            require_positive("threshold", self.threshold)
         if self.teachers is not None:
             self.aggregator()
 
@@ -74,15 +79,14 @@ class Mechanism:
             threshold=self.threshold,
             threshold_sigma=self.threshold_sigma,
             vote_sigma=self.vote_sigma,
+            dither=self.dither,
         )
 
     def iteration(self, dims: int) -> list[Event]:
         """The most that one iteration can cost."""
         queries = self.samples * (self.projected_dims or dims)
-        return [
-            NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries),
-            GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries),
-        ]
+        votes = GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries)
+        return [NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries), votes] if self.threshold else [votes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,44 @@ class Training:
         require_positive("learning_rate", self.learning_rate)
         if self.iterations is not None:
             require_count("iterations", self.iterations, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Following:
+    """How the student of `paper-tuned` proposes records and follows the votes on them.
+
+    Attributes:
+        iterations: rounds of votes; the noise of a vote follows from their number.
+        per_class: records of each class that are voted on in an iteration; None chooses them by the budget and the noisy class counts.
+        frequencies: directions are of the lowest so many cosines each way.
+        step: what a released change is multiplied by.
+        replays: steps on the targets of earlier iterations, beside the one on today's.
+        keep: iterations whose targets are kept for them.
+        learning_rate: Adam's at the beginning; it falls to zero along a cosine.
+        average: decay of the running mean of the weights, which is what is released.
+        latent: length of the latent vector.
+    """
+
+    iterations: int = 800
+    per_class: int | None = None
+    frequencies: int = 8
+    step: float = 2.5
+    replays: int = 2
+    keep: int = 30
+    learning_rate: float = 2e-3
+    average: float = 0.99
+    latent: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "frequencies", "keep", "latent"):
+            require_count(name, getattr(self, name), 1)
+        require_count("replays", self.replays, 0)
+        if self.per_class is not None:
+            require_count("per_class", self.per_class, 1)
+        for name in ("step", "learning_rate"):
+            require_positive(name, getattr(self, name))
+        if not 0.0 <= self.average < 1.0:
+            raise InvalidValue("average", self.average, "at least 0 and below 1")
 
 
 def _recipe(name: str, source: str, mechanism: Mechanism, training: Training | None = None) -> Settings:

@@ -11,7 +11,7 @@ one teacher costs no more than a single record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -20,14 +20,15 @@ from torch import Tensor
 from gpate.accounting import NonPrivate, tally
 from gpate.accounting.budget import merged
 from gpate.accounting.expected import event_difference
-from gpate.boundary import ABSTAIN, DPGradAgg, PlainMean, Released, Sensitive
+from gpate.boundary import ABSTAIN, DPGradAgg, PlainMean, Released, Sensitive, Winners
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue
+from gpate.features.smooth import SmoothPart
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.finished_run import FinishedRun
-from gpate.methods.pate.settings import Mechanism, Training
+from gpate.methods.pate.settings import Following, Mechanism, Training
 from gpate.methods.settings import Settings
 from gpate.records import TeacherPlan
 from gpate.run.progress import Interrupted
@@ -37,11 +38,56 @@ VOTES = ("threshold", "vote", "nonprivate mean")
 """Purposes of what `Voters` releases."""
 
 
-class Voters(Adversary):
-    """Teachers that learn, then vote.
+class Voting(Adversary):
+    """What all teachers that vote share: Algorithm 2, through the gate or from the transcript.
 
     Args:
-        run: its records, gate and ranks. Every rank counts the votes of its own teachers, and rank 0 decides on their sum.
+        run: its gate and ranks. Every rank counts the votes of its own teachers, and rank 0 decides on their sum.
+        mechanism: with the number of teachers filled in.
+    """
+
+    def __init__(self, run: Run, mechanism: Mechanism) -> None:
+        ranks = run.ranks
+        if mechanism.noiseless and ranks.size > 1:
+            raise InvalidValue(
+                "ranks", ranks.size, "1 without noise: a mean of numbers that are not whole depends on them"
+            )
+        self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
+        self.samples = mechanism.samples
+        self.gate, self.ranks, self.streams, self.device = run.gate, ranks, run.streams, run.device
+
+    def _propose(self, t: int, student: Student, labels: Tensor) -> Tensor:
+        """The records that iteration t votes on, with their graph."""
+        return student.propose(student.latents(self.samples, self._stream("latents", t)), labels)
+
+    def _vote(
+        self,
+        t: int,
+        count: Callable[[DPGradAgg, Tensor | None], Sensitive[Tensor]],
+        queries: int,
+        transcript: Transcript,
+    ) -> Released[Winners]:
+        """Who wins each query of iteration t: counted by `count`, given where the queries' dithers begin."""
+        aggregate = self.aggregate
+        assert aggregate is not None
+        starts = aggregate.starts(queries, generator=self._stream("dither", t))
+
+        def counted() -> Sensitive[Tensor]:
+            if self.ranks.size == 1:  # refuse before the teachers' wishes are even computed
+                self.gate.check(*aggregate.aggregator.events(self.gate, queries=queries, bins=aggregate.bins))
+            return count(aggregate, starts)
+
+        return transcript.ask_next(counted, lambda votes: aggregate.elect(votes, self.gate))
+
+    def _stream(self, name: str, t: int) -> torch.Generator:
+        return self.streams.torch(name, t, device=self.device)
+
+
+class Voters(Voting):
+    """Discriminators that learn, then vote.
+
+    Args:
+        run: its records, gate and ranks.
         settings: of the votes, with the number of teachers filled in.
         spec: of the student.
         warm_up: steps of the teachers before the first vote; nothing is released by them.
@@ -49,11 +95,8 @@ class Voters(Adversary):
 
     def __init__(self, run: Run, settings: Settings, *, spec: GeneratorSpec, warm_up: int = 0) -> None:
         mechanism, training, ranks = settings.of(Mechanism), settings.of(Training), run.ranks
+        super().__init__(run, mechanism)
         assert mechanism.teachers is not None
-        if mechanism.noiseless and ranks.size > 1:
-            raise InvalidValue(
-                "ranks", ranks.size, "1 without noise: a mean of numbers that are not whole depends on them"
-            )
         plan = TeacherPlan(
             spec=spec,
             teachers=mechanism.teachers,
@@ -66,10 +109,8 @@ class Voters(Adversary):
         )
         shard = plan.shard(rank=ranks.rank, size=ranks.size, device=run.device) if ranks.size > 1 else None
         self.teachers = run.records.teachers(plan, streams=run.streams, device=run.device, shard=shard)
-        self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
-        self.samples, self.saturating, self.balanced = mechanism.samples, training.saturating, training.balanced
-        self.gate, self.ranks, self.streams, self.device = run.gate, ranks, run.streams, run.device
-        self.warm_up = warm_up
+        self.first = 0 if shard is None else shard.start
+        self.saturating, self.balanced, self.warm_up = training.saturating, training.balanced, warm_up
 
     def prepare(self, student: Student, stop: Callable[[], bool]) -> None:
         """Steps before the first vote. Repeated if they are interrupted: they cost time only."""
@@ -84,37 +125,21 @@ class Voters(Adversary):
         """Every teacher takes a step; the student proposes; the teachers decide."""
         self.teachers.learn(t, student)
         y = student.labels(self.samples, self._stream("labels", t), evenly=self.balanced)
-        proposed = student.propose(student.latents(self.samples, self._stream("latents", t)), y)
+        proposed = self._propose(t, student, y)
         wanted = self.teachers.change_wanted(proposed.detach(), y, saturating=self.saturating)
-        if self.aggregate is None:
+        aggregate = self.aggregate
+        if aggregate is None:
             mean = PlainMean(event=NonPrivate(reason="mean of the teachers, without noise"))
             return Turn(proposed, mean(wanted, self.gate))
-        projection = self.aggregate.projection(self.samples, student.spec.dims, generator=self._stream("projection", t))
-        change, answered = self._vote(self.aggregate, wanted, projection, student.spec.dims, transcript)
-        return Turn(proposed, change, answered)
-
-    def _vote(
-        self,
-        aggregate: DPGradAgg,
-        wanted: Iterator[Sensitive[Tensor]],
-        projection: Tensor | None,
-        dims: int,
-        transcript: Transcript,
-    ) -> tuple[Released[Tensor], float]:
-        """Algorithm 2, through the gate or from the transcript."""
-
-        def count() -> Sensitive[Tensor]:
-            if self.ranks.size == 1:  # refuse before the teachers' gradients are even computed
-                queries = self.samples * (dims if projection is None else projection.shape[2])
-                self.gate.check(*aggregate.aggregator.events(self.gate, queries=queries, bins=aggregate.bins))
-            return aggregate.count_votes(wanted, projection)
-
-        winners = transcript.ask_next(count, lambda votes: aggregate.elect(votes, self.gate))
-        answered = float((winners.value != ABSTAIN).mean())
-        return winners.map(lambda chosen: aggregate.change(chosen, projection, samples=self.samples)), answered
-
-    def _stream(self, name: str, t: int) -> torch.Generator:
-        return self.streams.torch(name, t, device=self.device)
+        dims = student.spec.dims
+        projection = aggregate.projection(self.samples, dims, generator=self._stream("projection", t))
+        winners = self._vote(
+            t,
+            lambda agg, starts: agg.count_votes(wanted, projection, starts=starts, first=self.first),
+            self.samples * (dims if projection is None else projection.shape[2]),
+            transcript,
+        )
+        return turn_of(proposed, winners, aggregate, projection)
 
     def state(self) -> SensitiveTensors:
         """The teachers."""
@@ -125,35 +150,83 @@ class Voters(Adversary):
         self.teachers.load_state(sensitive)
 
 
-def vote_problems(run: FinishedRun) -> list[str]:
-    """How the entries of a finished run differ from those of `Voters`: thresholds in every iteration, votes on those that passed.
+class NearestVoters(Voting):
+    """Teachers that have nothing to learn, and vote on how the student's records nearest to their own should change.
 
-    A run ends after its iterations, or when the budget does not allow one more in which every coordinate passes. Of how many
-    coordinates passed only the range is known beforehand.
+    Args:
+        run: its records, gate and ranks.
+        settings: of the votes, with the number of teachers filled in.
+        spec: of the student, which makes images.
     """
-    mechanism, training, spec = run.settings.of(Mechanism), run.settings.of(Training), run.spec
+
+    def __init__(self, run: Run, settings: Settings, *, spec: GeneratorSpec) -> None:
+        mechanism = settings.of(Mechanism)
+        super().__init__(run, mechanism)
+        assert mechanism.teachers is not None
+        assert mechanism.projected_dims is not None
+        self.part = SmoothPart(spec.shape, frequencies=settings.of(Following).frequencies, device=run.device)
+        self.teachers = run.records.nearest_teachers(mechanism.teachers, self.part, device=run.device)
+        self.labels = (torch.arange(self.samples) % spec.classes).to(run.device)  # as many of each class
+        self.directions = mechanism.projected_dims
+
+    def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
+        """The student proposes; the teachers decide."""
+        proposed = self._propose(t, student, self.labels)
+        directions = self.part.directions(self.samples, self.directions, stream=self._stream("projection", t))
+        wanted = self.teachers.change_wanted(self.part(proposed.detach()), self.labels, directions)
+        winners = self._vote(
+            t,
+            lambda agg, starts: agg.count_votes(wanted, None, starts=starts, first=self.teachers.first),
+            self.samples * self.directions,
+            transcript,
+        )
+        assert self.aggregate is not None
+        return turn_of(proposed, winners, self.aggregate, self.part.images(directions))
+
+    def load_state(self, public: Mapping[str, Tensor], sensitive: SensitiveTensors) -> None:
+        """They have none: what they want follows from their records."""
+
+
+def turn_of(proposed: Tensor, winners: Released[Winners], aggregate: DPGradAgg, projection: Tensor | None) -> Turn:
+    """The change that the winners stand for. Post-processing."""
+    answered = float((winners.value != ABSTAIN).mean())
+    change = winners.map(lambda chosen: aggregate.change(chosen, projection, samples=len(proposed)))
+    return Turn(proposed, change, answered)
+
+
+def vote_problems(run: FinishedRun, *, iterations: int | None) -> list[str]:
+    """How the entries of a finished run differ from those of `Voting`: thresholds, where there are any, in every iteration, and votes on
+    those that passed.
+
+    A run ends after its iterations, if they are given, or when the budget does not allow one more in which every coordinate passes.
+    Of how many coordinates passed only the range is known beforehand.
+    """
+    mechanism, spec = run.settings.of(Mechanism), run.spec
     assert isinstance(spec, GeneratorSpec)
     if mechanism.noiseless:
-        return _noiseless_problems(run, training.iterations or 1)
+        return _noiseless_problems(run, iterations or 1)
     queries = mechanism.samples * (mechanism.projected_dims or spec.dims)
-    ask, answer = mechanism.aggregator().aggregator.events(run.grids, queries=queries, bins=mechanism.bins)
-    iterations, before = 0, ""
+    *asks, answer = mechanism.aggregator().aggregator.events(run.grids, queries=queries, bins=mechanism.bins)
+    first = "threshold" if asks else "vote"
+    done, before = 0, ""
     known: dict[int, str | None] = {}  # an entry that repeats is one object
     for number, entry in enumerate(run.entries):
         event, purpose = entry.event, entry.purpose
         if id(entry) not in known:
-            wanted = ask if purpose == "threshold" else replace(answer, count=min(event.count, queries))
-            known[id(entry)] = event_difference(event, wanted)
-        if purpose not in ("threshold", "vote") or (purpose == "vote" and before != "threshold"):
+            some = (
+                replace(answer, count=min(event.count, queries)) if asks else answer
+            )  # of how many passed the range is known
+            known[id(entry)] = event_difference(event, asks[0] if asks and purpose == "threshold" else some)
+        if purpose not in (first, "vote") or (asks and purpose == "vote" and before != "threshold"):
             return [f"entry {number + 1} of the votes: {purpose[:80]!r} after {before!r}"]
         if (difference := known[id(entry)]) is not None:
             return [f"entry {number + 1} of the votes, {purpose}: {difference}"]
-        iterations, before = iterations + (purpose == "threshold"), purpose
-    if iterations >= (training.iterations or math.inf):
+        done, before = done + (purpose == first), purpose
+    if done >= (iterations or math.inf):
         return []
     spent = merged(run.spent, tally(entry.event for entry in run.entries))
-    if not iterations or run.budget.allows(merged(spent, tally([ask, answer]))):
-        return [f"{iterations:,} iterations, although the budget allows more: lines are missing"]
+    if not done or run.budget.allows(merged(spent, tally([*asks, answer]))):
+        return [f"{done:,} iterations, although the budget allows more: lines are missing"]
     return []
 
 

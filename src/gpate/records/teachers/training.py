@@ -65,12 +65,17 @@ class TeacherPlan:
     def shard(self, *, rank: int, size: int, device: torch.device) -> slice:
         """The teachers of one of several ranks: whole chunks on a CPU, so that each is computed alike on whatever rank it is."""
         block = self.placement(device).chunk if device.type == "cpu" else 1
-        blocks = -(-self.teachers // block)
-        if blocks < size:
-            fix = f"Ranks divide {self.teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
-            raise InvalidValue("ranks", size, "at most one for each block of teachers", fix)
-        first, last = (min(blocks * number // size * block, self.teachers) for number in (rank, rank + 1))
-        return slice(first, last)
+        return shard_of(self.teachers, block=block, rank=rank, size=size)
+
+
+def shard_of(teachers: int, *, block: int, rank: int, size: int) -> slice:
+    """The teachers of one of several ranks, in whole blocks."""
+    blocks = -(-teachers // block)
+    if blocks < size:
+        fix = f"Ranks divide {teachers} teachers in blocks of {block}: use fewer ranks, or a smaller chunk."
+        raise InvalidValue("ranks", size, "at most one for each block of teachers", fix)
+    first, last = (min(blocks * number // size * block, teachers) for number in (rank, rank + 1))
+    return slice(first, last)
 
 
 def discriminator(spec: GeneratorSpec, network: str, *, label_weight: float = 1.0) -> TeacherNetwork:

@@ -1,0 +1,156 @@
+r"""The paper's votes, used well: the same gate, the same guarantee, other teachers and another student.
+
+    class counts, with noise
+    for each iteration
+        the student proposes some records of each class
+        each teacher says how the nearest to its own records should change, along random smooth directions      (Algorithm 2)
+        the student takes steps towards what it proposed plus the released change, and towards earlier targets
+
+What differs from the paper (research/research-log.md has the figures of each):
+
+- Teachers have no network (`gpate.records.teachers.nearest`): a discriminator that has seen fifteen records learns little.
+- Directions are smooth. Along white noise two images hardly differ, and a vote says nothing.
+- Two bins with a dither, and no threshold. The information that all votes of a budget carry depends on how many teachers agree, not on
+  the noise of one vote (below); so there are many votes of little certainty, which the student averages.
+- The noise follows from the number of iterations, and exact accounting.
+- Released targets are kept and learnt again, the learning rate falls to zero, and the released weights are a running mean.
+
+**What binds.** A vote with noise sigma costs mu^2 = 2 / sigma^2 and tells a difference d of ballots with a signal-to-noise ratio of d /
+(sqrt(2) sigma). The squares of both sum up over the votes: a budget mu buys a total of mu^2 d^2 / 4, whatever sigma is. With more
+records of a class in one iteration each has fewer teachers, and d falls as their number; with one alone the student learns the mean
+of each class. `planned` sets that number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpate.accounting import GNMax, calibrate
+from gpate.errors import InvalidValue, require_epsilon, require_positive
+from gpate.generators import spec_for
+from gpate.generators.replay import ReplayingStudent
+from gpate.methods.adversarial_training import train_student
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions, settings_of
+from gpate.methods.finished_run import FinishedRun
+from gpate.methods.pate.settings import Following, Mechanism
+from gpate.methods.pate.votes import VOTES, NearestVoters, vote_problems
+from gpate.methods.settings import Settings
+from gpate.run.transcript import mu_left
+
+_SIGNAL = 1600.0
+"""mu times the records of a class, for each record of a class in an iteration: what `planned` aims at."""
+
+_PER_CLASS = (2, 16)
+"""At least and at most: with one alone the student would learn the mean of each class."""
+
+_MOST_TEACHERS = 4000
+"""The paper's."""
+
+_PIXELS = 784.0
+"""Of the images for which `clip` was chosen: distances between images grow as the root of the number of pixels."""
+
+
+class TunedMethod(Method):
+    """Teachers vote on how the student's records nearest to their own should change."""
+
+    name = "tuned-votes"
+    groups: ClassVar = {"mechanism": Mechanism, "following": Following}
+    sharded = True
+
+    def recipes(self) -> list[Settings]:
+        """One, for images."""
+        mechanism = Mechanism(
+            teachers=None, projected_dims=10, clip=1.0, bins=2, threshold=0.0, dither=True, counts_epsilon=0.01
+        )
+        source = "research/research-log.md, section The paper's votes, used well"
+        groups = {"mechanism": mechanism, "following": Following()}
+        return [Settings(recipe="paper-tuned", source=source, method=self.name, groups=groups, kinds=("image",))]
+
+    def resolved(self, settings: Settings, *, schema: AnySchema, dataset: str | None, epsilon: float) -> Settings:
+        """Class counts get one hundredth of epsilon, as in the paper."""
+        mechanism = settings.of(Mechanism)
+        counts_epsilon = mechanism.counts_epsilon * require_epsilon(epsilon)
+        return settings.with_group("mechanism", replace(mechanism, counts_epsilon=counts_epsilon))
+
+    def check(self, settings: Settings) -> None:
+        """Noise and the number of teachers follow from class counts."""
+        mechanism = settings.of(Mechanism)
+        require_positive("counts_epsilon", mechanism.counts_epsilon)
+        if mechanism.noiseless or mechanism.threshold or mechanism.projected_dims is None:
+            raise InvalidValue(
+                "noiseless, threshold, projected_dims",
+                (mechanism.noiseless, mechanism.threshold, mechanism.projected_dims),
+                "false, 0 and a number for this recipe",
+            )
+
+    def quick(self, settings: Settings) -> dict[str, Any]:
+        """Fewer iterations."""
+        return {"iterations": min(50, settings.of(Following).iterations), "replays": 1}
+
+    def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
+        """Class counts are a pure-DP release."""
+        mechanism = settings.of(Mechanism)
+        return Plan(
+            spec=replace(spec_for(schema, latent=settings.of(Following).latent), network="dense"),
+            pure=mechanism.counts_epsilon,
+            accountant=mechanism.accountant,
+            outside_fraction=mechanism.outside_share,
+        )
+
+    def fit(self, run: Run) -> Fitted:
+        """Algorithm 1."""
+        counts = run.class_counts(run.settings.of(Mechanism).counts_epsilon).value
+        settings = settings_of(
+            run.ranks.share(lambda: run.folder.once("settings.json", lambda: planned(run, counts).to_json()))
+        )
+        following = settings.of(Following)
+        student = ReplayingStudent(
+            run.spec,
+            init=run.streams.torch("init"),
+            iterations=following.iterations,
+            learning_rate=following.learning_rate,
+            step=following.step,
+            replays=following.replays,
+            keep=following.keep,
+            average=following.average,
+            stream=lambda t: run.streams.torch("replay", t),
+            shares=proportions(counts),
+            device=run.device,
+        )
+        train_student(NearestVoters(run, settings, spec=run.spec), student, run, iterations=following.iterations)
+        return Fitted(student.network, run.spec, student.shares, settings)
+
+    def ledger_problems(self, run: FinishedRun) -> list[str]:
+        """Class counts, then the votes."""
+        counts, votes = run.until(*VOTES)
+        epsilon = run.settings.of(Mechanism).counts_epsilon
+        iterations = run.settings.of(Following).iterations
+        return counts.problems([run.counts_step(epsilon)]) or vote_problems(votes, iterations=iterations)
+
+
+def planned(run: Run, counts: np.ndarray) -> Settings:
+    """Fills in teachers, records of an iteration, clip and noise, from the noisy class counts and what is left of the budget."""
+    mechanism, following = run.settings.of(Mechanism), run.settings.of(Following)
+    records, classes = max(1.0, math.fsum(counts)), run.spec.classes
+    per_class = following.per_class
+    if per_class is None:
+        per_class = round(mu_left(run.gate) * records / classes / _SIGNAL)
+        per_class = max(_PER_CLASS[0], min(_PER_CLASS[1], per_class))
+    samples = max(2, per_class * classes)
+    queries = following.iterations * samples * (mechanism.projected_dims or 0)
+    votes = GNMax(sigma=1.0, bins=mechanism.bins, count=queries, grid=run.gate.grid(1.0))
+    (event,) = calibrate([votes], run.gate.budget, after=run.gate.ledger.tally)
+    assert isinstance(event, GNMax)
+    mechanism = replace(
+        mechanism,
+        teachers=mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records))),
+        samples=samples,
+        clip=mechanism.clip * math.sqrt(run.spec.dims / _PIXELS),
+        vote_sigma=event.sigma * (1 + 1e-6),
+    )
+    settings = run.settings.with_group("mechanism", mechanism)
+    return settings.with_group("following", replace(following, per_class=per_class))
