@@ -56,6 +56,7 @@ def main() -> None:
                 ).fit(*data.train, schema=data.schema, out=Path(folder) / "run")
                 fit, fit_cpu = time.perf_counter() - began, time.process_time() - cpu
                 images, labels = model.sample(chosen.samples, seed=seed)
+                spend = model.privacy.spend
             numbers = np.array([data.schema.classes.index(label) for label in labels])
             scores = {}
             for name in chosen.classifiers:
@@ -72,7 +73,7 @@ def main() -> None:
                 "noise": "fast" if chosen.fast else "exact",
                 "samples": chosen.samples,
                 "scores": scores,
-                "spend": round(model.privacy.spend, 6),
+                "spend": round(spend, 6),
                 "fit_seconds": round(fit, 1),
                 "fit_cpu_seconds": round(fit_cpu, 1),
                 "set": changes,

@@ -309,7 +309,7 @@ class DPGradAgg:
 
 def _dithers(numbers: Tensor, starts: Tensor) -> Tensor:
     """The dither of each teacher in each query, [teachers, queries], in widths of a bin."""
-    return (_GOLDEN * numbers[:, None].double() + starts.to(numbers.device)).remainder_(1.0).sub_(0.5)
+    return (_GOLDEN * numbers[:, None].double() + starts.to(numbers.device)).frac_().sub_(0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,88 @@
+"""The paper's votes used well: it learns classes, plans its noise by a public rule, and its ledger is what its settings say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from gpate import Synthesizer, verify
+from gpate.accounting import GNMax, read_ledger
+from gpate.datasets import load
+from gpate.methods.base import settings_of
+from gpate.methods.pate import Following, Mechanism, tuned
+from gpate.release import Release
+from tests.methods.small import IMAGES, images
+from tests.release.forger import Lines, changed, forge
+
+SMALL = {"iterations": 5, "projected_dims": 4, "frequencies": 4}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned") / "run"
+    Synthesizer(epsilon=2.0, recipe="paper-tuned", seed=1, settings=SMALL).fit(*images(), schema=IMAGES, out=folder)
+    return folder / "release"
+
+
+def test_noise_follows_from_the_iterations_and_spends_the_budget(run: Path) -> None:
+    settings, ledger = settings_of(Release.load(run).settings), read_ledger(run / "ledger.jsonl")
+    mechanism, following = settings.of(Mechanism), settings.of(Following)
+    (votes,) = (event for event in ledger.tally if isinstance(event, GNMax))
+    assert ledger.tally[votes] == following.iterations * mechanism.samples * 4
+    assert votes.sigma == pytest.approx(mechanism.vote_sigma)
+    assert mechanism.samples == following.per_class * len(IMAGES.classes)  # type: ignore[operator]
+    assert 1.95 < Synthesizer.load(run).privacy.spend <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (lambda found: found[:-1], "although the budget allows more"),
+        (lambda found: [*found[:-1], changed(found[-1], sigma=found[-1]["event"]["sigma"] * 1.5)], "sigma"),
+        (lambda found: [*found[:-1], changed(found[-1], count=found[-1]["event"]["count"] - 1)], "count"),
+        (lambda found: [*found[:-1], {**found[-1], "purpose": "threshold"}], "threshold"),
+    ],
+    ids=["an iteration less", "more noise", "a query less", "a threshold"],
+)
+def test_a_ledger_that_says_something_else_is_refused(run: Path, lines: Any, problem: str, tmp_path: Path) -> None:
+    assert verify(run).passed
+    folder = Path(shutil.copytree(run, tmp_path / "release"))
+
+    def forged(found: Lines) -> Lines:
+        return lines(found)  # type: ignore[no-any-return]
+
+    forge(folder, lines=forged)
+    failed = [check for check in verify(folder).checks if not check.passed]
+    assert any(check.name == "events" and problem in check.detail for check in failed), failed
+
+
+def test_it_learns_which_class_is_which() -> None:
+    """On digits at epsilon 10, with noise of a fixed seed. Chance is .1."""
+    test = load("digits", "test")
+    assert test.images is not None
+    assert test.labels is not None
+    model = Synthesizer(
+        epsilon=10.0, recipe="paper-tuned", seed=0, noise="fast", noise_seed=0, settings={"iterations": 60}
+    ).fit("digits")
+    made, labels = model.sample(1000, seed=0)
+    classifier = LogisticRegression(max_iter=500).fit(made.reshape(len(made), -1) / 255, labels)
+    score = classifier.score(test.images.reshape(len(test.images), -1) / 255, [str(label) for label in test.labels])
+    assert score > 0.6
+
+
+def test_more_budget_asks_about_more_records_of_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mu times the records of a class over a constant, within bounds."""
+    monkeypatch.setattr(tuned, "_SIGNAL", 10.0)
+    found = []
+    for epsilon in (0.2, 3.0, 100.0):
+        model = Synthesizer(epsilon=epsilon, recipe="paper-tuned", seed=1, settings=SMALL, noise="fast")
+        model.fit(*images(), schema=IMAGES, out=tmp_path / str(epsilon))
+        settings = settings_of(Release.load(tmp_path / str(epsilon) / "release").settings)
+        found.append(settings.of(Following).per_class)
+    assert found[0] == 2
+    assert 2 < (found[1] or 0) < 16
+    assert found[2] == 16
