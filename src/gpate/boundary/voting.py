@@ -230,7 +230,7 @@ class DPGradAgg:
         Args:
             gradients: [teachers, samples, dims] at once, or in chunks along the teachers that need not fit in memory
                 together.
-            projection: from `projection`; the same for all chunks and shards. None if they are projected already.
+            projection: from `projection`; the same for all chunks and shards. None votes on every coordinate.
             starts: from `starts`; the same for all chunks and shards.
             first: number of the shard's first teacher.
         """

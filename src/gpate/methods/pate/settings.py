@@ -132,6 +132,7 @@ class Following:
     Attributes:
         iterations: rounds of votes; the noise of a vote follows from their number.
         per_class: records of each class that are voted on in an iteration; None chooses them by the budget and the noisy class counts.
+        places: for records of each teacher, beyond which they do not count; None leaves room for nearly all, by their noisy number.
         frequencies: directions are of the lowest so many cosines each way.
         step: what a released change is multiplied by.
         replays: steps on the targets of earlier iterations, beside the one on today's.
@@ -143,6 +144,7 @@ class Following:
 
     iterations: int = 800
     per_class: int | None = None
+    places: int | None = None
     frequencies: int = 8
     step: float = 2.5
     replays: int = 2
@@ -155,8 +157,9 @@ class Following:
         for name in ("iterations", "frequencies", "keep", "latent"):
             require_count(name, getattr(self, name), 1)
         require_count("replays", self.replays, 0)
-        if self.per_class is not None:
-            require_count("per_class", self.per_class, 1)
+        for name in ("per_class", "places"):
+            if getattr(self, name) is not None:
+                require_count(name, getattr(self, name), 1)
         for name in ("step", "learning_rate"):
             require_positive(name, getattr(self, name))
         if not 0.0 <= self.average < 1.0:

@@ -145,12 +145,17 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
     votes = GNMax(sigma=1.0, bins=mechanism.bins, count=queries, grid=run.gate.grid(1.0))
     (event,) = calibrate([votes], run.gate.budget, after=run.gate.ledger.tally)
     assert isinstance(event, GNMax)
+    teachers = mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records)))
+    each = records / teachers
     mechanism = replace(
         mechanism,
-        teachers=mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records))),
+        teachers=teachers,
         samples=samples,
         clip=mechanism.clip * math.sqrt(run.spec.dims / _PIXELS),
         vote_sigma=event.sigma * (1 + 1e-6),
     )
+    places = following.places or math.ceil(
+        each + 4 * math.sqrt(each) + 4
+    )  # four deviations of how many a hash gives one of them
     settings = run.settings.with_group("mechanism", mechanism)
-    return settings.with_group("following", replace(following, per_class=per_class))
+    return settings.with_group("following", replace(following, per_class=per_class, places=places))

@@ -164,8 +164,12 @@ class NearestVoters(Voting):
         super().__init__(run, mechanism)
         assert mechanism.teachers is not None
         assert mechanism.projected_dims is not None
-        self.part = SmoothPart(spec.shape, frequencies=settings.of(Following).frequencies, device=run.device)
-        self.teachers = run.records.nearest_teachers(mechanism.teachers, self.part, device=run.device)
+        following = settings.of(Following)
+        assert following.places is not None
+        self.part = SmoothPart(spec.shape, frequencies=following.frequencies, device=run.device)
+        self.teachers = run.records.nearest_teachers(
+            mechanism.teachers, self.part, places=following.places, device=run.device
+        )
         self.labels = (torch.arange(self.samples) % spec.classes).to(run.device)  # as many of each class
         self.directions = mechanism.projected_dims
 
@@ -173,10 +177,10 @@ class NearestVoters(Voting):
         """The student proposes; the teachers decide."""
         proposed = self._propose(t, student, self.labels)
         directions = self.part.directions(self.samples, self.directions, stream=self._stream("projection", t))
-        wanted = self.teachers.change_wanted(self.part(proposed.detach()), self.labels, directions)
+        wanted = self.teachers.change_wanted(self.part(proposed.detach()), self.labels)
         winners = self._vote(
             t,
-            lambda agg, starts: agg.count_votes(wanted, None, starts=starts, first=self.teachers.first),
+            lambda agg, starts: agg.count_votes(wanted, directions, starts=starts, first=self.teachers.first),
             self.samples * self.directions,
             transcript,
         )
