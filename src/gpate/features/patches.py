@@ -59,7 +59,10 @@ class Patches:
         while min(shape[1:]) >> self.halvings > _LARGEST:
             self.halvings += 1
         self.dims = 2 * len(bank) * grid**2
-        self._sums = bank.sum((1, 2, 3))[:, None, None]
+        self._centred = bank - bank.mean((1, 2, 3), keepdim=True)
+        places = [(size >> self.halvings) - PATCH + 1 for size in shape[1:]]
+        each = torch.eye(math.prod(places), dtype=bank.dtype, device=bank.device).view(-1, 1, *places)
+        self._fields = F.adaptive_avg_pool2d(each, grid).flatten(1)  # [places, grid^2]
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, dims]."""
@@ -69,10 +72,15 @@ class Patches:
         mean = F.avg_pool2d(records.mean(1, keepdim=True), PATCH, 1)
         square = F.avg_pool2d(records.square().mean(1, keepdim=True), PATCH, 1)
         contrast = ((square - mean.square()) * numbers / (numbers - 1)).clamp(min=0.0).add(_CONTRAST).sqrt()
-        response = (F.conv2d(records, self.bank) - mean * self._sums) / contrast
-        threshold = _THRESHOLD * math.sqrt(numbers)
-        above = torch.cat([F.relu(response - threshold), F.relu(-response - threshold)], 1)
-        return F.adaptive_avg_pool2d(above, self.grid).flatten(1)
+        response = (
+            F.conv2d(records, self._centred) / contrast
+        )  # a patch's mean times the sum of a filter without mean is 0
+        beyond = F.softshrink(response, _THRESHOLD * math.sqrt(numbers)).flatten(2)
+        fields = self._fields.expand(
+            len(records), -1, -1
+        )  # a product for each record, so that none depends on its place
+        signed, either = torch.bmm(beyond, fields), torch.bmm(beyond.abs(), fields)
+        return torch.cat([either + signed, either - signed], 1).flatten(1) / 2
 
 
 @lru_cache(maxsize=8)
