@@ -72,13 +72,11 @@ class Patches:
         mean = F.avg_pool2d(records.mean(1, keepdim=True), PATCH, 1)
         square = F.avg_pool2d(records.square().mean(1, keepdim=True), PATCH, 1)
         contrast = ((square - mean.square()) * numbers / (numbers - 1)).clamp(min=0.0).add(_CONTRAST).sqrt()
-        response = (
-            F.conv2d(records, self._centred) / contrast
-        )  # a patch's mean times the sum of a filter without mean is 0
+        # a filter without a mean does not see that of a patch
+        response = F.conv2d(records, self._centred) / contrast
         beyond = F.softshrink(response, _THRESHOLD * math.sqrt(numbers)).flatten(2)
-        fields = self._fields.expand(
-            len(records), -1, -1
-        )  # a product for each record, so that none depends on its place
+        # a product for each record, so that none depends on its place
+        fields = self._fields.expand(len(records), -1, -1)
         signed, either = torch.bmm(beyond, fields), torch.bmm(beyond.abs(), fields)
         return torch.cat([either + signed, either - signed], 1).flatten(1) / 2
 
