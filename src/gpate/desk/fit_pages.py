@@ -13,7 +13,7 @@ from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import Job
 from gpate.desk.meaning import Meaning, book_state, fitting, meaning, neighbours_of, typed
-from gpate.desk.run_pages import run_state
+from gpate.desk.run_state import run_state
 from gpate.desk.schema_pages import draft_at
 from gpate.desk.server import Refused, Request, Response
 from gpate.desk.workspace import ARRAYS, BOOKS, TABLES

@@ -11,140 +11,39 @@ import hashlib
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gpate.accounting import read_ledger
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import JobRunning, Status
+from gpate.desk.run_state import release_argument, run_name, run_state
 from gpate.desk.server import Refused, Request, Response, attachment
-from gpate.desk.workspace import SAMPLES, is_run
+from gpate.desk.workspace import SAMPLES
 from gpate.errors import GpateError, InvalidValue
-from gpate.neighbours import protects_units
-from gpate.report.privacy_section import chance_to_guess
-from gpate.safe_parsing import attempt, load_json
+from gpate.safe_parsing import attempt
 from gpate.schema import Schema, TableSchema
 from gpate.version import __version__
 
 KINDS = ("verify", "report", "publish", "sign", "sample")
 _RELEASE = ("certificate.json", "config.json", "generator.safetensors", "ledger.jsonl", "schema.yaml")
 _SIGNATURE = "certificate.json.sig"
-_MOST_CERTIFICATE = 2**22
 _FORMATS = {True: (".csv", ".parquet"), False: (".npz", ".png")}
 """In which synthetic records are written: tables, images."""
 _MOST_RECORDS = 10_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunState:
-    """Where a run stands.
-
-    Attributes:
-        word: running, finished, stopped (it can be resumed) or failed (nothing began).
-        fit: the latest fit or resume that the desk started; None if it started none.
-        epsilon: of its guarantee; None if it is not known yet.
-        delta: likewise.
-        spend: epsilon by its ledger.
-        neighbours: that the guarantee is about.
-        stamps: why it may not be released, if it is finished.
-    """
-
-    word: str
-    fit: Status | None
-    epsilon: float | None = None
-    delta: float | None = None
-    spend: float | None = None
-    neighbours: str = ""
-    stamps: tuple[str, ...] = ()
-
-    @property
-    def by_unit(self) -> bool:
-        """Whether the guarantee is about all records of a unit."""
-        return protects_units(self.neighbours)
-
-    @property
-    def right(self) -> float | None:
-        """How often a guess about one unit can be right."""
-        if self.epsilon is None or self.delta is None:
-            return None
-        return chance_to_guess(self.epsilon, self.delta)
-
-
-def run_state(desk: Desk, name: str) -> RunState:
-    """Where a run stands, by its folder and the desk's latest fit."""
-    folder, fit = desk.workspace.inside(name), desk.jobs.status("fit", name)
-    running = fit is not None and fit.running
-    if running:
-        return RunState(word="running", fit=fit)
-    if (folder / "release" / "certificate.json").is_file():
-        word = "finished"
-    elif (folder / "private" / "run.json").is_file():
-        word = "stopped"
-    else:
-        return RunState(word="failed", fit=fit)
-    facts = _ledger(folder / "release" / "ledger.jsonl")
-    stated = _certificate(folder / "release" / "certificate.json") if word == "finished" else {}
-    return RunState(
-        word=word,
-        fit=fit,
-        epsilon=stated.get("epsilon", facts.get("epsilon")),
-        delta=stated.get("delta", facts.get("delta")),
-        spend=facts.get("spend"),
-        neighbours=facts.get("neighbours", ""),
-        stamps=tuple(stated.get("not_for_release", ())),
-    )
-
-
-def _ledger(path: Path) -> dict[str, Any]:
-    found = attempt(path.stat)
-    return {} if found is None else _ledger_facts(path, found.st_mtime_ns, found.st_size)
-
-
-@lru_cache(maxsize=256)
-def _ledger_facts(path: Path, changed: int, size: int) -> dict[str, Any]:
-    """Budget and spend by a ledger; empty if it cannot be read. Cached as long as it is the same file."""
-    try:
-        contents = read_ledger(path)
-        budget = contents.header.budget
-        facts = {"epsilon": budget.epsilon, "delta": budget.delta, "spend": contents.spend}
-    except (GpateError, OSError):
-        return {}
-    return {**facts, "neighbours": contents.header.neighbours}
-
-
-def _certificate(path: Path) -> dict[str, Any]:
-    """The parts of a certificate that a page shows. `gpate verify` says whether they are right."""
-
-    def read() -> dict[str, Any]:
-        with path.open("rb") as file:
-            data = load_json(file.read(_MOST_CERTIFICATE))
-        numbers = {name: float(data[name]) for name in ("epsilon", "delta")}
-        return {**numbers, "not_for_release": [str(each) for each in data["not_for_release"]]}
-
-    return attempt(read) or {}
-
-
-def _name(desk: Desk, request: Request) -> str:
-    """The run that a request is about."""
-    name = desk.workspace.relative(desk.workspace.inside(request.get("name")))
-    if not is_run(desk.workspace.root / name) and desk.jobs.status("fit", name) is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"There is no run {name!r}. Fix: go back to the list of runs.")
-    return name
-
-
 def show(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     """A run and everything that can be done with it."""
-    name = _name(desk, request)
+    name = run_name(desk, request)
     return desk.page("run.html", status=status, problem=problem, **_facts(desk, name))
 
 
 def live(desk: Desk, request: Request) -> Response:
     """The part of the page that changes while a command runs."""
-    return desk.page("progress.html", **_facts(desk, _name(desk, request)))
+    return desk.page("progress.html", **_facts(desk, run_name(desk, request)))
 
 
 def _facts(desk: Desk, name: str) -> dict[str, Any]:
@@ -224,7 +123,7 @@ def _keys() -> dict[str, Path]:
 
 def resume(desk: Desk, request: Request) -> Response:
     """Goes on with a run that was stopped or killed; nothing is charged twice."""
-    name = _name(desk, request)
+    name = run_name(desk, request)
     if run_state(desk, name).word not in ("stopped", "running"):
         return show(
             desk,
@@ -238,23 +137,24 @@ def resume(desk: Desk, request: Request) -> Response:
 
 def stop(desk: Desk, request: Request) -> Response:
     """Asks a fit to stop after its iteration."""
-    name = _name(desk, request)
+    name = run_name(desk, request)
     desk.jobs.stop("fit", name)
     return Response.to("/run", name=name)
 
 
 def verify(desk: Desk, request: Request) -> Response:
     """Recomputes every claim of the release."""
-    arguments, book = ["verify", _release(desk, request)], _book(desk.jobs.status("fit", _name(desk, request)))
-    arguments += ["--budget", book] if book else []
+    arguments = ["verify", release_argument(desk, request)]
+    if book := _book(desk.jobs.status("fit", run_name(desk, request))):
+        arguments += ["--budget", book]
     return _started(desk, request, "verify", [*arguments, "--json"])
 
 
 def report(desk: Desk, request: Request) -> Response:
     """Writes the page about the run; no real record is read for it."""
     kind = "publish" if request.get("publish") == "yes" else "report"
-    name = _name(desk, request)
-    _release(desk, request)
+    name = run_name(desk, request)
+    release_argument(desk, request)
     output = desk.jobs.place(kind, name) / "report.html"
     arguments = ["report", desk.workspace.argument(name), "-o", desk.workspace.relative(output), "--force"]
     arguments += ["--release"] if kind == "publish" else []
@@ -266,12 +166,12 @@ def sign(desk: Desk, request: Request) -> Response:
     key = _keys().get(request.get("key"))
     if key is None:
         return show(desk, request, problem="Choose one of the listed keys.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    return _started(desk, request, "sign", ["sign", _release(desk, request), "--key", str(key), "--json"])
+    return _started(desk, request, "sign", ["sign", release_argument(desk, request), "--key", str(key), "--json"])
 
 
 def sample(desk: Desk, request: Request) -> Response:
     """Writes synthetic records to a new file."""
-    release = _release(desk, request)
+    release = release_argument(desk, request)
     try:
         number = request.get("number").replace(",", "")
         if not (
@@ -295,18 +195,10 @@ def sample(desk: Desk, request: Request) -> Response:
     return _started(desk, request, "sample", [*arguments, "--json"], output=output)
 
 
-def _release(desk: Desk, request: Request) -> str:
-    """The release of a finished run, as an argument."""
-    name = _name(desk, request)
-    if run_state(desk, name).word != "finished":
-        raise Refused(HTTPStatus.CONFLICT, f"{name} has no release yet. Fix: wait until it is finished, or resume it.")
-    return desk.workspace.argument(f"{name}/release")
-
-
 def _started(
     desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "", book: str = ""
 ) -> Response:
-    name = _name(desk, request)
+    name = run_name(desk, request)
     try:
         desk.jobs.start(kind, name, arguments, output=output, book=book)
     except JobRunning as problem:
@@ -332,12 +224,12 @@ def keep_report(desk: Desk, request: Request) -> Response:
     """The page about the run, as a file."""
     published = request.get("publish") == "yes"
     page = _written(desk, request, "publish" if published else "report")
-    stem = _name(desk, request).rpartition("/")[2]
+    stem = run_name(desk, request).rpartition("/")[2]
     return Response.download(page, f"{stem}-{'public' if published else 'report'}.html")
 
 
 def _written(desk: Desk, request: Request, kind: str) -> Path:
-    name = _name(desk, request)
+    name = run_name(desk, request)
     page, job = desk.jobs.place(kind, name) / "report.html", desk.jobs.status(kind, name)
     if job is None or job.result is None or job.job.version != __version__ or not page.is_file():
         raise Refused(HTTPStatus.NOT_FOUND, "There is no report yet. Fix: go back to the run, and write it.")
@@ -346,7 +238,7 @@ def _written(desk: Desk, request: Request, kind: str) -> Path:
 
 def keep_sample(desk: Desk, request: Request) -> Response:
     """The synthetic records that were written last."""
-    job = desk.jobs.status("sample", _name(desk, request))
+    job = desk.jobs.status("sample", run_name(desk, request))
     if job is None or job.result is None:
         raise Refused(HTTPStatus.NOT_FOUND, "There are no synthetic records yet. Fix: go back to the run, and sample.")
     path = desk.workspace.existing(job.job.output, "file")
@@ -355,15 +247,15 @@ def keep_sample(desk: Desk, request: Request) -> Response:
 
 def keep_release(desk: Desk, request: Request) -> Response:
     """The files of the release as one .zip file, by their names: nothing else that lies there is in it."""
-    release = desk.workspace.inside(f"{_name(desk, request)}/release")
-    _release(desk, request)
+    release = desk.workspace.inside(f"{run_name(desk, request)}/release")
+    release_argument(desk, request)
     packed = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name in (*_RELEASE, _SIGNATURE):
             path = release / name
             if path.is_file() and not path.is_symlink():
                 archive.write(path, f"release/{name}")
-    stem = _name(desk, request).rpartition("/")[2]
+    stem = run_name(desk, request).rpartition("/")[2]
     return Response(file=packed, kind="application/zip", headers=attachment(f"{stem}-release.zip"))
 
 
