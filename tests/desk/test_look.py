@@ -5,6 +5,7 @@ Screenshots land in the folder that GPATE_SCREENSHOTS names, for those who want 
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpate.accounting import BudgetBook
-from tests.desk.client import STAND_IN, Client, filled, serving
+from tests.desk.client import RECORDS, STAND_IN, Client, filled, serving
 from tests.desk.keyboard import NAMED, ORDER, REACHABLE, VISIBLE_FOCUS, choose, fill, go, tab_to, wait_for
 from tests.releases import make_release
 from tests.report.browser import CHROMIUM, LOW_CONTRAST, Browser, browser
@@ -30,6 +31,8 @@ PAGES = {
     "new-budget": "/budget/new",
     "running": "/run?name=runs/two",
     "finished": "/run?name=runs/one",
+    "evaluated": "/run?name=runs/three",
+    "forbidden": "/run?name=runs/four",
     "refused": "/run?name=nothing",
 }
 WITHOUT_LABEL = (
@@ -42,13 +45,22 @@ TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clie
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = filled(tmp_path_factory.mktemp("desk") / "work")
     BudgetBook.create(folder / "clinic.budget", epsilon=4.0, delta=1e-6)
-    (folder / "runs" / "one" / "private").mkdir(parents=True)
-    make_release(folder / "runs" / "one" / "release")
+    for name in ("one", "three", "four"):
+        (folder / "runs" / name / "private").mkdir(parents=True)
+        make_release(folder / "runs" / name / "release")
+    (folder / "later.csv").write_text(RECORDS)
     with serving(folder, program=STAND_IN) as client:
         client.post("/schema/draft", data="visits.csv", name="draft.yaml")
         client.post("/fit", data="visits.csv", schema="people.yaml", epsilon="1", delta="1e-6", run="runs/two")
         while (found := client.app.jobs.status("fit", "runs/two")) is None or found.progress is None:
             pass
+        for name, verdict in (("runs/three", {"memorised": False}), ("runs/four", {"memorised": True})):
+            client.post("/run/evaluate", name=name, train="visits.csv", test="later.csv", quick="yes")
+            while (found := client.app.jobs.status("evaluate", name)) is None or found.progress is None:
+                pass
+            client.post("/run/stop", name=name, kind="evaluate")
+            client.until("evaluate", name)
+            (client.app.jobs.place("evaluate", name) / "stdout").write_text(json.dumps(verdict))
         yield client
         (folder / "go").touch()
         client.until("fit", "runs/two")
@@ -89,7 +101,7 @@ def test_each_page_can_be_read_at_both_widths_in_light_and_dark(tab: Browser, de
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["overview", "column", "fit", "finished"])
+@pytest.mark.parametrize("name", ["overview", "column", "fit", "finished", "evaluated"])
 def test_tab_reaches_everything_in_the_order_of_the_page(tab: Browser, desk: Client, name: str) -> None:
     tab.open(desk.server.address + PAGES[name])
     names = []

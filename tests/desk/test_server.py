@@ -273,7 +273,7 @@ def traps(client: Client) -> Client:
 
 def test_no_path_leads_out_of_the_folder(traps: Client) -> None:
     before = everything_in(traps.app.workspace.root.parent)
-    keys = ("file", "name", "data", "schema", "budget", "output", "run")
+    keys = ("file", "name", "data", "schema", "budget", "output", "run", "train", "test")
     for (method, path), name in itertools.product(ROUTES, HOSTILE):
         if path in ("/", "/budget/new") and method == "GET":
             continue

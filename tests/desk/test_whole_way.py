@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 
 from gpate.accounting import BudgetBook, read_ledger
+from gpate.evaluation.results import read_evaluations
 from gpate.schema import Schema
 from gpate.verification import verify
 from tests.desk.keyboard import choose, fill, go, tab_to, wait_for
@@ -93,7 +94,9 @@ def test_from_a_table_to_signed_synthetic_records(tmp_path: Path) -> None:
         "weight": rng.normal(75, 9, n).round(1),
         "died": ages > 80,
     }
-    pd.DataFrame(frame).to_csv(folder / "visits.csv", index=False)
+    whole = pd.DataFrame(frame)
+    whole[:3500].to_csv(folder / "visits.csv", index=False)
+    whole[3500:].to_csv(folder / "visits_later.csv", index=False)
 
     with browser() as tab:
         with desk(folder, home) as (server, address):
@@ -160,6 +163,28 @@ def test_from_a_table_to_signed_synthetic_records(tmp_path: Path) -> None:
             done(tab, "#verify-title ~ .verdict")
             assert tab.run("document.querySelector('#verify-title ~ .verdict .word').textContent") == "All checks hold"
             assert "budget book" in tab.run("document.querySelector('#verify-title ~ details table').textContent")
+            assert verify(folder / "runs" / "first" / "release", budget=folder / "clinic.budget").passed
+
+            assert tab.run("document.getElementById('train').value") == "visits.csv", "the fit's"
+            choose(tab, "Held-out records", "visits_later.csv")
+            tab_to(tab, "A fast, lower-quality run")
+            tab.press("Space")
+            go(tab, "Evaluate")
+            done(tab, "#evaluate-title ~ .verdict")
+            verdict = tab.run("document.querySelector('#evaluate-title ~ .verdict .word').textContent")
+            assert verdict == "No sign of memorisation"
+            scores = folder / "runs" / "first" / "private" / "evaluations.jsonl"
+            (evaluation,) = read_evaluations(scores)
+            assert scores.stat().st_mode & 0o077 == 0
+            assert not evaluation.must_not_be_released
+            assert not (home / ".cache" / "gpate").exists(), "nothing is kept outside of the folder"
+            go(tab, "Write the confidential report")
+            done(tab, "a[href^='/run/evaluation?']")
+            go(tab, "Read the confidential report")
+            assert "Confidential" in tab.run("document.querySelector('.banner.inside').textContent")
+            assert evaluation.scores[0].subject in tab.run("document.body.textContent")
+            assert tab.log == []
+            tab.open(address.partition("?")[0] + "run?name=runs/first")
             assert verify(folder / "runs" / "first" / "release", budget=folder / "clinic.budget").passed
 
             go(tab, "Sign")

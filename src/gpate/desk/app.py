@@ -95,9 +95,9 @@ class Desk:
 
 def _routes() -> Mapping[tuple[str, str], Page]:
     """Imported when the first page is asked for: the address is printed sooner."""
-    from gpate.desk import fit_pages, run_pages, schema_pages
+    from gpate.desk import evaluation_pages, fit_pages, run_pages, schema_pages
 
-    return {**fit_pages.ROUTES, **run_pages.ROUTES, **schema_pages.ROUTES}
+    return {**fit_pages.ROUTES, **run_pages.ROUTES, **evaluation_pages.ROUTES, **schema_pages.ROUTES}
 
 
 def _static(path: str) -> Response:

@@ -170,7 +170,8 @@ def _job(desk: Desk, request: Request) -> Job:
     relation = neighbours_of(desk.workspace.schema(request.get("schema")))
     asked = meaning(request.get("epsilon"), request.get("delta"), relation)
     run = desk.workspace.new_name("name of the run", request.get("run"))
-    arguments = ["fit", desk.workspace.source(data), "--schema", desk.workspace.argument(request.get("schema"))]
+    source = desk.workspace.source(data)
+    arguments = ["fit", source, "--schema", desk.workspace.argument(request.get("schema"))]
     arguments += ["--epsilon", _plain(asked.epsilon), "--delta", _plain(asked.delta), "--out", run]
     book = ""
     if request.get("budget"):
@@ -187,7 +188,7 @@ def _job(desk: Desk, request: Request) -> Job:
         if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
             raise InvalidValue("seed", seed, "a whole number >= 0")
         arguments += ["--seed", seed]
-    return Job(kind="fit", run=run, arguments=(*arguments, "--json"), book=book)
+    return Job(kind="fit", run=run, arguments=(*arguments, "--json"), book=book, data=source)
 
 
 def _plain(value: float) -> str:
@@ -204,7 +205,7 @@ def start(desk: Desk, request: Request) -> Response:
             place = desk.workspace.inside(job.run)
             if place.exists() and (not place.is_dir() or any(place.iterdir())):
                 raise InvalidValue("name of the run", job.run, "a new one", "Fix: choose another, or resume that run.")
-            desk.jobs.start("fit", job.run, job.arguments, book=job.book)
+            desk.jobs.start("fit", job.run, job.arguments, book=job.book, data=job.data)
     except Refused:
         raise
     except GpateError as problem:

@@ -36,8 +36,10 @@ from gpate.version import __version__
 _TAIL = 2**16
 """Bytes at the beginning and at the end of what a command prints that are looked at."""
 _MOST_RESULT = 2**22
+READERS = ("fit", "evaluate")
+"""Commands that read records. A library's warning may quote one: of what they printed only named errors are shown."""
 _NICE = 5
-"""By how much the priority of a fit is below the desk's, so that pages answer while it computes."""
+"""By how much their priority is below the desk's, so that pages answer while they compute."""
 PROGRAM = (sys.executable, "-P", "-m", "gpate")
 """The command `gpate`; by -P no module is taken from the workspace, in which it runs."""
 _UNNAMED = re.compile(r"Traceback|[╭│╰]")
@@ -58,11 +60,12 @@ class Job:
     """A command that was started.
 
     Attributes:
-        kind: fit, verify, sign, report or sample.
+        kind: fit, verify, report, publish, evaluate, confidential, sign or sample.
         run: the run folder, relative to the workspace.
         arguments: of the command `gpate`.
         output: the file that it writes, relative to the workspace; empty if it writes none that can be kept.
         book: the budget book of the run, as an argument; empty if it has none.
+        data: the records of a fit, as an argument; empty if they are not known.
         started: seconds since 1970.
         version: of gpate.
         pid: of the process; 0 until it is known.
@@ -73,6 +76,7 @@ class Job:
     arguments: tuple[str, ...]
     output: str = ""
     book: str = ""
+    data: str = ""
     started: float = 0.0
     version: str = __version__
     pid: int = 0
@@ -153,7 +157,9 @@ class Jobs:
         """The folder of a job."""
         return self._folder / f"{hashlib.sha256(run.encode()).hexdigest()[:20]}-{kind}"
 
-    def start(self, kind: str, run: str, arguments: Sequence[str], *, output: str = "", book: str = "") -> Job:
+    def start(
+        self, kind: str, run: str, arguments: Sequence[str], *, output: str = "", book: str = "", data: str = ""
+    ) -> Job:
         """Starts a command, in the workspace, and returns once its process runs.
 
         Raises:
@@ -174,7 +180,13 @@ class Jobs:
                         f"`gpate {kind}` is going on for {run} already. Fix: wait until it ends, or stop it."
                     ) from None
                 made = Job(
-                    kind=kind, run=run, arguments=tuple(arguments), output=output, book=book, started=time.time()
+                    kind=kind,
+                    run=run,
+                    arguments=tuple(arguments),
+                    output=output,
+                    book=book,
+                    data=data,
+                    started=time.time(),
                 )
                 return self._started(made, place, lock)
             finally:
@@ -194,7 +206,7 @@ class Jobs:
                 start_new_session=True,
                 pass_fds=(lock,),
             )
-        if job.kind == "fit":
+        if job.kind in READERS:
             with contextlib.suppress(OSError):  # it has ended already
                 os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICE)
         job = Job(**{**asdict(job), "pid": process.pid})
@@ -306,13 +318,10 @@ def _result(path: Path) -> dict[str, Any] | None:
 
 
 def _problem(kind: str, said: list[dict[str, Any] | str], place: Path) -> str:
-    """The command's own words for why it ended; of an error without a name only that there was one.
-
-    A fit reads records, and a library's warning may quote one: of what it printed only its named errors are shown.
-    """
+    """The command's own words for why it ended; of an error without a name only that there was one."""
     words = [line for line in said if isinstance(line, str)]
     unnamed = any(_UNNAMED.search(line) for line in words)
-    if kind == "fit":
+    if kind in READERS:
         words = [line for line in words if (name := _NAMED.match(line)) and not hasattr(builtins, name[1] or "")]
     if unnamed:
         return f"It ended with an error that has no name. Its log, which is confidential: {place / 'stderr'}"

@@ -1,7 +1,7 @@
 """Pages about a run: its progress, resume, verify, report, sign, sample and download.
 
 What a page says of a run comes from its folder's public half (ledger and certificate) and from what the commands printed; nothing of
-`private/` is opened.
+`private/` is opened. `gpate.desk.evaluation_pages` compares a release with real records.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import JobRunning, Status
-from gpate.desk.run_state import release_argument, run_name, run_state
+from gpate.desk.run_state import evaluation_of, real_records, release_argument, run_name, run_state
 from gpate.desk.server import Refused, Request, Response, attachment
 from gpate.desk.workspace import SAMPLES
 from gpate.errors import GpateError, InvalidValue
@@ -27,7 +28,7 @@ from gpate.safe_parsing import attempt
 from gpate.schema import Schema, TableSchema
 from gpate.version import __version__
 
-KINDS = ("verify", "report", "publish", "sign", "sample")
+KINDS = ("verify", "report", "publish", "evaluate", "confidential", "sign", "sample")
 _RELEASE = ("certificate.json", "config.json", "generator.safetensors", "ledger.jsonl", "schema.yaml")
 _SIGNATURE = "certificate.json.sig"
 _FORMATS = {True: (".csv", ".parquet"), False: (".npz", ".png")}
@@ -38,7 +39,17 @@ _MOST_RECORDS = 10_000_000
 def show(desk: Desk, request: Request, *, problem: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     """A run and everything that can be done with it."""
     name = run_name(desk, request)
-    return desk.page("run.html", status=status, problem=problem, **_facts(desk, name))
+    given = {key: text for key, text in request.form.items() if not key.endswith("address") or _shown(text)}
+    return desk.page("run.html", status=status, problem=problem, given=given, **_facts(desk, name))
+
+
+def _shown(address: str) -> bool:
+    """Whether the address of a table can be shown again: one that is refused may hold a password."""
+    try:
+        address_of(address)
+    except GpateError:
+        return False
+    return True
 
 
 def live(desk: Desk, request: Request) -> Response:
@@ -57,7 +68,10 @@ def _facts(desk: Desk, name: str) -> dict[str, Any]:
         "state": state,
         "jobs": jobs,
         "verify": jobs["verify"],
-        "book": _book(state.fit),
+        "sources": real_records(desk, state) if state.word == "finished" else (),
+        "fitted": state.data,
+        "evaluation": evaluation_of(jobs["evaluate"], jobs["confidential"]),
+        "book": state.book,
         "changed": _changed(folder / "release", jobs["verify"]),
         "signed": (folder / "release" / _SIGNATURE).is_file(),
         "keys": sorted(_keys()),
@@ -77,11 +91,6 @@ def _new_sample(desk: Desk, run: str) -> str:
     taken = {path.name.split(".")[0] for path in (desk.workspace.root / SAMPLES).glob("*")}
     names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name.partition("/")[2].split(".")[0] not in taken)
-
-
-def _book(fit: Status | None) -> str:
-    """The budget book that a run was started with; empty if it had none, or was not started here."""
-    return "" if fit is None else fit.job.book
 
 
 def _when(seconds: float) -> str:
@@ -124,30 +133,31 @@ def _keys() -> dict[str, Path]:
 def resume(desk: Desk, request: Request) -> Response:
     """Goes on with a run that was stopped or killed; nothing is charged twice."""
     name = run_name(desk, request)
-    if run_state(desk, name).word not in ("stopped", "running"):
+    state = run_state(desk, name)
+    if state.word not in ("stopped", "running"):
         return show(
             desk,
             request,
             problem="This run cannot be resumed: it is finished, or never began.",
             status=HTTPStatus.CONFLICT,
         )
-    book = _book(desk.jobs.status("fit", name))
-    return _started(desk, request, "fit", ["fit", "--resume", desk.workspace.argument(name), "--json"], book=book)
+    arguments = ["fit", "--resume", desk.workspace.argument(name), "--json"]
+    return started(desk, request, "fit", arguments, book=state.book, data=state.data)
 
 
 def stop(desk: Desk, request: Request) -> Response:
-    """Asks a fit to stop after its iteration."""
+    """Asks a fit to stop after its iteration, or an evaluation to stop."""
     name = run_name(desk, request)
-    desk.jobs.stop("fit", name)
+    desk.jobs.stop("evaluate" if request.get("kind") == "evaluate" else "fit", name)
     return Response.to("/run", name=name)
 
 
 def verify(desk: Desk, request: Request) -> Response:
     """Recomputes every claim of the release."""
     arguments = ["verify", release_argument(desk, request)]
-    if book := _book(desk.jobs.status("fit", run_name(desk, request))):
+    if book := run_state(desk, run_name(desk, request)).book:
         arguments += ["--budget", book]
-    return _started(desk, request, "verify", [*arguments, "--json"])
+    return started(desk, request, "verify", [*arguments, "--json"])
 
 
 def report(desk: Desk, request: Request) -> Response:
@@ -158,7 +168,7 @@ def report(desk: Desk, request: Request) -> Response:
     output = desk.jobs.place(kind, name) / "report.html"
     arguments = ["report", desk.workspace.argument(name), "-o", desk.workspace.relative(output), "--force"]
     arguments += ["--release"] if kind == "publish" else []
-    return _started(desk, request, kind, [*arguments, "--json"])
+    return started(desk, request, kind, [*arguments, "--json"])
 
 
 def sign(desk: Desk, request: Request) -> Response:
@@ -166,7 +176,7 @@ def sign(desk: Desk, request: Request) -> Response:
     key = _keys().get(request.get("key"))
     if key is None:
         return show(desk, request, problem="Choose one of the listed keys.", status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    return _started(desk, request, "sign", ["sign", release_argument(desk, request), "--key", str(key), "--json"])
+    return started(desk, request, "sign", ["sign", release_argument(desk, request), "--key", str(key), "--json"])
 
 
 def sample(desk: Desk, request: Request) -> Response:
@@ -192,15 +202,16 @@ def sample(desk: Desk, request: Request) -> Response:
         raise
     except GpateError as problem:
         return show(desk, request, problem=str(problem), status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    return _started(desk, request, "sample", [*arguments, "--json"], output=output)
+    return started(desk, request, "sample", [*arguments, "--json"], output=output)
 
 
-def _started(
-    desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "", book: str = ""
+def started(
+    desk: Desk, request: Request, kind: str, arguments: list[str], *, output: str = "", book: str = "", data: str = ""
 ) -> Response:
+    """Starts a command for a run, and goes back to its page."""
     name = run_name(desk, request)
     try:
-        desk.jobs.start(kind, name, arguments, output=output, book=book)
+        desk.jobs.start(kind, name, arguments, output=output, book=book, data=data)
     except JobRunning as problem:
         return show(desk, request, problem=str(problem), status=HTTPStatus.CONFLICT)
     return Response.to("/run", name=name)
@@ -210,8 +221,12 @@ def _started(
 
 
 def read_report(desk: Desk, request: Request) -> Response:
-    """The page about the run, under a policy of its own: its style sheet by its hash, pictures inside it, and nothing else."""
-    page = _written(desk, request, "publish" if request.get("publish") == "yes" else "report")
+    """The page about the run."""
+    return sent_page(written_page(desk, request, "publish" if request.get("publish") == "yes" else "report"))
+
+
+def sent_page(page: Path) -> Response:
+    """A report, under a policy of its own: its style sheet by its hash, pictures inside it, and nothing else."""
     style = hashlib.sha256((files("gpate.report") / "templates" / "style.css").read_bytes()).digest()
     policy = (
         f"default-src 'none'; style-src 'sha256-{base64.b64encode(style).decode()}'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -223,12 +238,13 @@ def read_report(desk: Desk, request: Request) -> Response:
 def keep_report(desk: Desk, request: Request) -> Response:
     """The page about the run, as a file."""
     published = request.get("publish") == "yes"
-    page = _written(desk, request, "publish" if published else "report")
+    page = written_page(desk, request, "publish" if published else "report")
     stem = run_name(desk, request).rpartition("/")[2]
     return Response.download(page, f"{stem}-{'public' if published else 'report'}.html")
 
 
-def _written(desk: Desk, request: Request, kind: str) -> Path:
+def written_page(desk: Desk, request: Request, kind: str) -> Path:
+    """The report that a command of this kind wrote."""
     name = run_name(desk, request)
     page, job = desk.jobs.place(kind, name) / "report.html", desk.jobs.status(kind, name)
     if job is None or job.result is None or job.job.version != __version__ or not page.is_file():

@@ -17,6 +17,7 @@ from gpate.errors import GpateError
 from gpate.neighbours import protects_units
 from gpate.report.privacy_section import chance_to_guess
 from gpate.safe_parsing import attempt, load_json
+from gpate.version import __version__
 
 _MOST_CERTIFICATE = 2**22
 
@@ -42,6 +43,16 @@ class RunState:
     spend: float | None = None
     neighbours: str = ""
     stamps: tuple[str, ...] = ()
+
+    @property
+    def book(self) -> str:
+        """The budget book that it was started with; empty if it had none, or was not started here."""
+        return "" if self.fit is None else self.fit.job.book
+
+    @property
+    def data(self) -> str:
+        """The records that it was started with; empty if it was not started here."""
+        return "" if self.fit is None else self.fit.job.data
 
     @property
     def by_unit(self) -> bool:
@@ -124,3 +135,71 @@ def release_argument(desk: Desk, request: Request) -> str:
     if run_state(desk, name).word != "finished":
         raise Refused(HTTPStatus.CONFLICT, f"{name} has no release yet. Fix: wait until it is finished, or resume it.")
     return desk.workspace.argument(f"{name}/release")
+
+
+# --- its evaluation -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationState:
+    """What `gpate evaluate` found last. Confidential: computed from real records without noise.
+
+    Attributes:
+        started: seconds since 1970.
+        train: the records of the fit.
+        test: the held-out records.
+        quick: whether it was a fast, lower-quality run.
+        memorised: whether records of the fit are repeated; None if that could not be measured.
+        refuted: whether an attack proved more than the claimed epsilon.
+        attacked: whether there was an attack.
+        page: whether the confidential report of it is written.
+    """
+
+    started: float
+    train: str
+    test: str
+    quick: bool
+    memorised: bool | None
+    refuted: bool
+    attacked: bool
+    page: bool
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the records must not be released."""
+        return self.refuted or self.memorised is True
+
+
+def evaluation_of(job: Status | None, page: Status | None) -> EvaluationState | None:
+    """The latest evaluation, by what the command printed; None if there is none, or one is going on.
+
+    Args:
+        job: of `gpate evaluate`.
+        page: of the confidential report.
+    """
+    if job is None or job.running or job.result is None:
+        return None
+    found, arguments = job.result, job.job.arguments
+    memorised = found.get("memorised")
+    written = page is not None and page.result is not None and page.job.version == __version__
+    return EvaluationState(
+        started=job.job.started,
+        train=_after("--train", arguments),
+        test=_after("--test", arguments),
+        quick="--quick" in arguments,
+        memorised=memorised if isinstance(memorised, bool) else None,
+        refuted=found.get("refuted") is True,
+        attacked="--attack" in arguments,
+        page=written and page is not None and page.job.started > job.job.started,
+    )
+
+
+def _after(option: str, arguments: tuple[str, ...]) -> str:
+    return arguments[arguments.index(option) + 1]
+
+
+def real_records(desk: Desk, state: RunState) -> tuple[str, ...]:
+    """What an evaluation can read: files and folders here, and what the run was fitted to."""
+    found = desk.workspace.contents()
+    others = [name for name in (*found.data, *found.folders) if desk.workspace.argument(name) != state.data]
+    return (state.data, *others) if state.data else tuple(others)

@@ -278,14 +278,15 @@ class Evaluation:
         return self.refuted or bool(self.memorised)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; means, deviations and the headline are written beside the values for those who read without gpate."""
+        """Plain data; means, deviations, the headline and the verdicts are written beside the values for those who read without gpate."""
         plain = dataclasses.asdict(self)
         plain["scores"] = [
             {**dataclasses.asdict(s), **({"mean": s.mean, "std": s.std} if s.values else {})} for s in self.scores
         ]
         if (headline := self.headline) is not None:
             plain["headline"] = {"metric": headline.metric, "subject": headline.subject, "mean": headline.mean}
-        return {"gpate_evaluation": RECORD_VERSION, **plain}
+        verdicts = {name: getattr(self, name) for name in ("memorised", "refuted", "must_not_be_released")}
+        return {"gpate_evaluation": RECORD_VERSION, **plain, **verdicts}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -311,8 +312,8 @@ class Evaluation:
         )
 
     def append_to(self, path: str | os.PathLike[str]) -> None:
-        """Adds this record to a JSON-lines file."""
-        with Path(path).open("a") as out:
+        """Adds this record to a JSON-lines file; a new one is readable by its owner only."""
+        with open(path, "a", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
             out.write(json.dumps(self.to_json()) + "\n")
 
 
