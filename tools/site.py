@@ -42,7 +42,8 @@ _LAST = "---\nsearch: {boost: 0.3}\n---\n"
 """Long records of what was done: searched, and listed after pages that explain."""
 
 _LINK = re.compile(r"(?P<sign>!?)\[(?P<text>[^]]+)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
-
+_CODE = re.compile(r"<code>([^<\n]{1,24})</code>")
+"""Code of at most two thirds of a phone's width."""
 
 _placed: dict[str, str] = {}
 """Files of the repository that are part of the site, with their place in it."""
@@ -105,6 +106,12 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("```") else _LINK.sub(linked, part) for part in blocks)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Short code in a sentence stays on one line: a browser would break `--set` after a hyphen."""
+    _ = page, config, files
+    return _CODE.sub(r'<code class="whole">\1</code>', html)
 
 
 def _beside(page: str, path: str) -> str:

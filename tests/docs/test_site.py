@@ -73,3 +73,9 @@ def test_it_has_a_light_and_a_dark_scheme(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert 'data-md-color-media="(prefers-color-scheme: light)"' in home
     assert 'data-md-color-media="(prefers-color-scheme: dark)"' in home
+
+
+def test_short_code_in_a_sentence_is_not_broken_at_a_hyphen(site: Path) -> None:
+    text = (site / "how-to" / "images.html").read_text(encoding="utf-8")
+    assert '<code class="whole">--device cuda</code>' in text
+    assert not re.search(r'<pre>(<span></span>)?<code class="whole">', text), "blocks of code are as they were"
