@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from gpate_research.reproduce.compare import Figures, Records, Row
     from gpate_research.reproduce.run_units import Outcome
 
-app = typer.Typer(no_args_is_help=True, help="The paper's tables beside ours: list, run, show.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The paper's tables beside ours: list, run, show.",
+    epilog=ending("gpate reproduce list", "gpate reproduce show table1c"),
+)
 
 RESULTS = Path("research/results/reproduce.jsonl")
 

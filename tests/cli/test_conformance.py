@@ -73,8 +73,17 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
         yield from leaves(inner, (*path, name))
 
 
+def groups(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """`gpate` itself, which has no name here, and commands that have commands."""
+    if hasattr(command, "commands"):
+        yield " ".join(path), command
+        for name, inner in command.commands.items():
+            yield from groups(inner, (*path, name))
+
+
 _add_plugins()
 COMMANDS = dict(leaves(typer.main.get_command(app)))
+GROUPS = dict(groups(typer.main.get_command(app)))
 RUN = [name for name in COMMANDS if name != SERVES]
 
 
@@ -118,15 +127,35 @@ def test_every_command_has_a_case() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_that_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("run", "release").mkdir(parents=True)
-    Path("run", "release", "ledger.jsonl").touch()
-    command = COMMANDS[name]
-    examples = re.findall(r"^    (gpate .*)$", command.epilog or "", flags=re.MULTILINE)
-    assert examples
-    assert (command.epilog or "").endswith(EXIT_CODES)
-    for example in examples:
+    for example in examples_of(COMMANDS[name]):
         assert example.startswith(f"gpate {name} ") or example == f"gpate {name}"
-        command.make_context(name, shlex.split(example)[1 + len(name.split()) :])  # raises where an option is unknown
+        parse(example, name)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_help_of_a_group_has_examples_of_its_commands(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in examples_of(GROUPS[name]):
+        inner = [each for each in COMMANDS if f"{example} ".startswith(f"gpate {each} ") and each.startswith(name)]
+        assert len(inner) == 1, example
+        parse(example, inner[0])
+
+
+def examples_of(command: Any) -> list[str]:
+    """The examples at the end of a command's help, before the exit codes."""
+    found = re.findall(r"^    (gpate .*)$", command.epilog or "", flags=re.MULTILINE)
+    assert found
+    assert (command.epilog or "").endswith(EXIT_CODES)
+    return found
+
+
+def parse(example: str, name: str) -> None:
+    """Raises where an option is unknown; files that an example reads are there."""
+    Path("run", "release").mkdir(parents=True, exist_ok=True)
+    Path("run", "release", "ledger.jsonl").touch()
+    COMMANDS[name].make_context(name, shlex.split(example)[1 + len(name.split()) :])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

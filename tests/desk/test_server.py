@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -376,6 +377,8 @@ def test_the_command_prints_the_address_and_ends_with_ctrl_c(
         assert "go on" in said.err
     assert gpate("desk", tmp_path) == 130
     assert "http://127.0.0.1:" in capsys.readouterr().out
+    assert gpate("desk", tmp_path, "--quiet") == 130
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=\S+\n", capsys.readouterr().out)
     assert gpate("desk", tmp_path / "nowhere") == 2
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert gpate("desk", tmp_path, "--port", taken.getsockname()[1]) == 2

@@ -30,7 +30,11 @@ from gpate.cli.terminal import Json, Quiet, ending, print_facts, print_json
 from gpate.errors import InvalidValue, require_count, require_probability
 
 app = typer.Typer(
-    no_args_is_help=True, help="Privacy accounting: epsilon from noise, noise from epsilon, the spend of a ledger."
+    no_args_is_help=True,
+    help="Privacy accounting: epsilon from noise, noise from epsilon, the spend of a ledger.",
+    epilog=ending(
+        "gpate account gaussian --noise-multiplier 5 --count 10", "gpate account ledger run/release/ledger.jsonl"
+    ),
 )
 
 Delta = Annotated[float, typer.Option(help="Delta of (epsilon, delta).")]

@@ -14,7 +14,9 @@ from gpate.cli.progress import progress
 from gpate.cli.terminal import Json, Quiet, console, ending, hint, print_facts, print_json
 
 app = typer.Typer(
-    no_args_is_help=True, help="One budget for a data set: create a book, show what is left, settle runs."
+    no_args_is_help=True,
+    help="One budget for a data set: create a book, show what is left, settle runs.",
+    epilog=ending("gpate budget create clinic.budget --epsilon 2 --delta 1e-5", "gpate budget show clinic.budget"),
 )
 
 Book = Annotated[Path, typer.Argument(help="The budget book of the data set.")]

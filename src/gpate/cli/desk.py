@@ -26,7 +26,7 @@ def desk(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Serve a local page in the browser: confirm a schema, set the budget, fit, verify, sign, sample. For this machine alone.
+    """Serve a local page in the browser: confirm a schema, set the budget, fit, verify, evaluate, sign, sample. For this machine alone.
 
     It answers on 127.0.0.1, to anyone who opens the printed address, which holds a secret. Ctrl-C closes it; fits go on.
     """

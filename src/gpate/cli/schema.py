@@ -28,7 +28,13 @@ from gpate.schema.proposals import DATE, Guess, Proposals, propose, row_id_of
 ROW = "row"
 """As a privacy unit: each record by itself."""
 
-app = typer.Typer(no_args_is_help=True, help="Public description of a record: draft a schema, check one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Public description of a record: draft a schema, check one.",
+    epilog=ending(
+        "gpate schema init visits.csv -o visits.yaml", "gpate schema edit visits.yaml", "gpate schema check visits.yaml"
+    ),
+)
 
 
 @app.command(
