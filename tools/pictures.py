@@ -197,7 +197,7 @@ def embedding() -> None:
     panels[2].bar(np.arange(24), mean, color="#c9d8e3", label="true mean")
     panels[2].errorbar(np.arange(24), noisy, yerr=0.045, fmt="o", ms=3, color=TEAL, linewidth=1, label="released")
     panels[2].set_title("Their mean\nwith noise")
-    panels[2].legend(frameon=False, fontsize=8, loc="lower right", handlelength=1)
+    panels[2].legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=2, handlelength=1)
     schema = Schema.from_dict({"kind": "image", "height": 8, "width": 8, "classes": list(range(10))})
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
     model = Synthesizer(epsilon=1.0, delta=1e-5).fit(images, digits.target, schema=schema)

@@ -406,7 +406,7 @@ def _cost_of(schema: AnySchema, budget: Budget) -> list[str]:
     """That the schema itself was paid for, if it was."""
     if schema.cost is None:
         return []
-    epsilon, delta = schema.promised(budget.epsilon, budget.delta)
+    epsilon, delta = schema.guaranteed(budget.epsilon, budget.delta)
     return [
         f"The schema's own bounds and categories cost epsilon {schema.cost.epsilon:g} and delta {schema.cost.delta:g}, and it is part of "
         f"the release, which therefore guarantees epsilon {epsilon:g} and delta {delta:g} in all. Fix, if that is too much: fit with less."

@@ -101,7 +101,7 @@ def test_from_a_table_to_signed_synthetic_records(tmp_path: Path) -> None:
     with browser() as tab:
         with desk(folder, home) as (server, address):
             tab.open(address)
-            go(tab, "Draft a schema")
+            go(tab, "Draft a schema of visits.csv")
             go(tab, "Go through the open columns")
             assert tab.run(HEADING) == "age"
             go(tab, "Confirm and go on")  # as proposed

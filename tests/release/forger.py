@@ -64,7 +64,7 @@ def recertify(folder: Path, **changes: Any) -> None:
     ledger = parse_ledger(raw, source="forged")
     budget = ledger.header.budget
     schema = files.schema_from((folder / files.SCHEMA).read_bytes())
-    epsilon, delta = schema.promised(budget.epsilon, budget.delta)
+    epsilon, delta = schema.guaranteed(budget.epsilon, budget.delta)
     said: dict[str, Any] = {
         "gpate_version": old["gpate_version"],
         "epsilon": epsilon,

@@ -289,7 +289,7 @@ def _check_epsilon(
     budget, spent = ledger.header.budget, ledger.tally
     epsilon, delta = (budget.epsilon, budget.delta)
     if schema is not None:
-        epsilon, delta = schema.promised(epsilon, delta)
+        epsilon, delta = schema.guaranteed(epsilon, delta)
     try:
         computed, why = attempt(lambda: _spend(budget, spent)), "its counts are too large to add up"
     except GpateError as problem:

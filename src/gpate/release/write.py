@@ -106,7 +106,7 @@ def write_release(
     if contents.torn or not contents.sealed:
         raise LedgerError(f"{folder / files.LEDGER} was changed while the release was written. Fix: write it again.")
     content[files.LEDGER] = files.read(folder, files.LEDGER)
-    epsilon, delta = schema.promised(contents.header.budget.epsilon, contents.header.budget.delta)
+    epsilon, delta = schema.guaranteed(contents.header.budget.epsilon, contents.header.budget.delta)
     certificate = Certificate(
         gpate_version=__version__,
         epsilon=epsilon,

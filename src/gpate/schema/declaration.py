@@ -127,7 +127,7 @@ class Schema(ABC):
         """How many records of a privacy unit count at most."""
         return 1 if self.unit is None else self.unit.max_records
 
-    def promised(self, epsilon: float, delta: float) -> tuple[float, float]:
+    def guaranteed(self, epsilon: float, delta: float) -> tuple[float, float]:
         """Guarantee of a release with this schema, for a run with this budget: the schema's cost is added."""
         return (epsilon, delta) if self.cost is None else (epsilon + self.cost.epsilon, delta + self.cost.delta)
 
