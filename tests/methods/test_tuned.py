@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from gpate import Synthesizer, verify
 from gpate.accounting import GNMax, read_ledger
 from gpate.datasets import load
+from gpate.generators.networks import SINCE_0_1_0
 from gpate.methods.base import settings_of
 from gpate.methods.pate import Following, Mechanism, tuned
 from gpate.release import Release
@@ -36,6 +38,21 @@ def test_noise_follows_from_the_iterations_and_spends_the_budget(run: Path) -> N
     assert votes.sigma == pytest.approx(mechanism.vote_sigma)
     assert mechanism.samples == following.per_class * len(IMAGES.classes)  # type: ignore[operator]
     assert 1.95 < Synthesizer.load(run).privacy.spend <= 2.0
+
+
+def test_sampled_images_have_a_spread_that_older_versions_refuse(run: Path, tmp_path: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert config["gpate_config"] == 2
+    assert config["generator"]["spread"] == Following().spread
+    plain = tmp_path / "run"
+    Synthesizer(epsilon=2.0, recipe="paper-tuned", seed=1, settings={**SMALL, "spread": 0}).fit(
+        *images(), schema=IMAGES, out=plain
+    )
+    config = json.loads((plain / "release" / "config.json").read_text())
+    assert config["gpate_config"] == 1
+    assert set(config["generator"]).isdisjoint(SINCE_0_1_0)
+    spread, still = (Synthesizer.load(folder).sample(500, seed=1)[0] for folder in (run, plain / "release"))
+    assert spread.std(0).mean() > still.std(0).mean() + 20
 
 
 @pytest.mark.parametrize(

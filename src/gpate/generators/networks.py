@@ -10,8 +10,10 @@ numbers, a softmax over each one-hot block of a table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -20,12 +22,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
+from gpate.features.smooth import SmoothPart
 from gpate.generators.class_norm import ClassNorm
 from gpate.generators.labeller import Labeller, LabellerSpec
 
 LEAK = 0.2
 _X86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 IMAGE_NETWORKS = ("dcgan", "narrow", "residual", "dense")
+
+SPREAD_COSINES = 8
+"""Each way, of a spread's noise."""
+
+SINCE_0_1_0 = ("shift", "spread", "labeller")
+"""Parts of a spec that version 0.1.0 of the library cannot read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,8 @@ class GeneratorSpec:
             `dense` (for very small images).
         maps: of a residual network at its full size, or of a narrow one's last hidden layer, where the paper's has 64.
         shift: pixels by which the image of a residual network is moved at most, up or down and to a side, by two of its latent numbers.
+        spread: deviation of the smooth noise that a pixel of a dense network's image gets in sampling, by as many of the last latent
+            numbers as `SPREAD_COSINES` each way and channels need; 0 for none.
         labeller: of images: says which class each of them shows; None where the class that the generator was asked for counts.
     """
 
@@ -57,6 +68,7 @@ class GeneratorSpec:
     network: str = "dcgan"
     maps: int = 64
     shift: int = 0
+    spread: float = 0.0
     labeller: LabellerSpec | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +85,11 @@ class GeneratorSpec:
         require_count("shift", self.shift, 0)
         if self.shift and (self.network != "residual" or self.latent < 2):
             raise InvalidValue("shift", self.shift, "0, unless the network is residual and has two latent numbers")
+        if not 0.0 <= self.spread < math.inf:
+            raise InvalidValue("spread", self.spread, "at least 0")
+        if self.spread and (self.network != "dense" or self.latent <= self.spread_numbers):
+            least = self.spread_numbers + 1
+            raise InvalidValue("spread", self.spread, f"0, unless the network is dense and has {least} latent numbers")
         if self.kind == "image" and (self.height % 4 or self.width % 4):
             size = f"{self.height}x{self.width}"
             raise InvalidValue("image size", size, "a multiple of 4 each way", "Pad or resize the images first.")
@@ -88,13 +105,18 @@ class GeneratorSpec:
         """Channels, height and width of one record."""
         return self.channels, self.height, self.width
 
+    @property
+    def spread_numbers(self) -> int:
+        """Latent numbers that a spread takes."""
+        return self.channels * min(SPREAD_COSINES, self.height) * min(SPREAD_COSINES, self.width)
+
     def latents(self, count: int, stream: torch.Generator) -> Tensor:
         """Latent vectors [count, latent] on the stream's device, uniform on [-1, 1] as in DCGAN."""
         return torch.rand(count, self.latent, generator=stream, device=stream.device) * 2 - 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {name: value for name, value in asdict(self).items() if name != "labeller" or value is not None}
+        """Plain data; without what 0.1.0 does not know, where it is not used."""
+        return {name: value for name, value in asdict(self).items() if name not in SINCE_0_1_0 or value}
 
 
 def build_network(spec: GeneratorSpec) -> nn.Module:
@@ -326,12 +348,16 @@ def moved(images: Tensor, where: Tensor, most: int) -> Tensor:
 
 
 class DenseGenerator(nn.Module):
-    """Two hidden layers of 256, for images of a hundred pixels or so: seconds on one core."""
+    """Two hidden layers of 256, for images of a hundred pixels or so: seconds on one core.
+
+    With a spread, sampled images get smooth noise; those of training do not.
+    """
 
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.dense1 = nn.Linear(spec.latent + spec.classes, 256, bias=False)
+        self.own = spec.latent - (spec.spread_numbers if spec.spread else 0)
+        self.dense1 = nn.Linear(self.own + spec.classes, 256, bias=False)
         self.norm1 = nn.BatchNorm1d(256)
         self.dense2 = nn.Linear(256 + spec.classes, 256, bias=False)
         self.norm2 = nn.BatchNorm1d(256)
@@ -340,9 +366,21 @@ class DenseGenerator(nn.Module):
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
         """Latents and labels -> flat images."""
         y = F.one_hot(labels, self.spec.classes).to(z.dtype)
-        h = F.leaky_relu(self.norm1(self.dense1(torch.cat([z, y], 1))), LEAK)
+        h = F.leaky_relu(self.norm1(self.dense1(torch.cat([z[:, : self.own], y], 1))), LEAK)
         h = F.leaky_relu(self.norm2(self.dense2(torch.cat([h, y], 1))), LEAK)
-        return torch.sigmoid(self.dense3(torch.cat([h, y], 1)))
+        images = torch.sigmoid(self.dense3(torch.cat([h, y], 1)))
+        if not self.spec.spread or self.training:
+            return images
+        return (images + z[:, self.own :] @ _waves(self.spec, z.device)).clamp(0.0, 1.0)
+
+
+@lru_cache(maxsize=8)
+def _waves(spec: GeneratorSpec, device: torch.device) -> Tensor:
+    """What each latent number of a spread adds to an image, [numbers, dims]."""
+    scale = spec.spread * math.sqrt(
+        3 * spec.dims / spec.spread_numbers
+    )  # a latent number is uniform: its variance is 1/3
+    return scale * SmoothPart(spec.shape, frequencies=SPREAD_COSINES, device=device).basis.T
 
 
 class TableGenerator(nn.Module):

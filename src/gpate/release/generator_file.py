@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
 from gpate.features.table_cells import TableCells
 from gpate.generators import MixtureSpec, Spec, build_generator, spec_from_json, spec_to_json
+from gpate.generators.networks import SINCE_0_1_0
 from gpate.release import release_files as files
 from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
 
 CONFIG_VERSION = 2
-"""Of a generator with a labeller; others are written as version 1, which 0.1.0 reads."""
+"""Of a generator with parts that 0.1.0 does not know; others are written as version 1, which it reads."""
 _SHARES_TOLERANCE = 1e-6
 _MOST_HEADER = 2**21
 """Bytes of names and shapes of the tensors: some hundred for each."""
@@ -49,9 +50,10 @@ class Config:
 
     def to_bytes(self) -> bytes:
         """The file."""
+        generator = spec_to_json(self.spec)
         content = {
-            "gpate_config": CONFIG_VERSION if getattr(self.spec, "labeller", None) else 1,
-            "generator": spec_to_json(self.spec),
+            "gpate_config": 1 if generator.keys().isdisjoint(SINCE_0_1_0) else CONFIG_VERSION,
+            "generator": generator,
             "shares": self.shares,
             "settings": self.settings,
             "notes": self.notes,

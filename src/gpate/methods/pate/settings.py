@@ -140,6 +140,8 @@ class Following:
         learning_rate: Adam's at the beginning; it falls to zero along a cosine.
         average: decay of the running mean of the weights, which is what is released.
         latent: length of the latent vector.
+        spread: deviation of the smooth noise that a pixel of a sampled image gets (`GeneratorSpec`). Votes move the middles of groups of
+            records, and leave out how records differ within a group; a classifier that is trained on middles alone relies on that.
     """
 
     iterations: int = 800
@@ -152,6 +154,7 @@ class Following:
     learning_rate: float = 2e-3
     average: float = 0.99
     latent: int = 10
+    spread: float = 0.15
 
     def __post_init__(self) -> None:
         for name in ("iterations", "frequencies", "keep", "latent"):
@@ -164,6 +167,8 @@ class Following:
             require_positive(name, getattr(self, name))
         if not 0.0 <= self.average < 1.0:
             raise InvalidValue("average", self.average, "at least 0 and below 1")
+        if not 0.0 <= self.spread < math.inf:
+            raise InvalidValue("spread", self.spread, "at least 0")
 
 
 def _recipe(name: str, source: str, mechanism: Mechanism, training: Training | None = None) -> Settings:

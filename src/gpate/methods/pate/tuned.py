@@ -93,9 +93,12 @@ class TunedMethod(Method):
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """Class counts are a pure-DP release."""
-        mechanism = settings.of(Mechanism)
+        mechanism, following = settings.of(Mechanism), settings.of(Following)
+        spec = replace(spec_for(schema, latent=following.latent), network="dense")
+        if following.spread:
+            spec = replace(spec, latent=spec.latent + spec.spread_numbers, spread=following.spread)
         return Plan(
-            spec=replace(spec_for(schema, latent=settings.of(Following).latent), network="dense"),
+            spec=spec,
             pure=mechanism.counts_epsilon,
             accountant=mechanism.accountant,
             outside_fraction=mechanism.outside_share,
