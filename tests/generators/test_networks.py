@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue
 from gpate.features.smooth import SmoothPart
+from gpate.generators import MixtureSpec
 from gpate.generators.class_norm import ClassNorm
 from gpate.generators.networks import (
     SINCE_0_1_0,
@@ -24,6 +26,7 @@ from gpate.generators.networks import (
     initialise,
     moved,
 )
+from gpate.release.generator_file import Config
 
 COUNTS = st.integers(1, 5)
 
@@ -165,6 +168,11 @@ def test_a_spread_needs_a_dense_network_and_latent_numbers_of_its_own(other: dic
 def test_what_0_1_0_does_not_know_is_written_where_it_is_used_alone() -> None:
     plain = GeneratorSpec(kind="image", classes=2, width=16, height=16, network="residual")
     assert set(plain.to_json()).isdisjoint(SINCE_0_1_0)
-    assert replace(plain, shift=1).to_json()["shift"] == 1
-    assert spread_spec().to_json()["spread"] == 0.1
-    assert GeneratorSpec(**spread_spec().to_json()) == spread_spec()
+    new: list[Any] = [replace(plain, shift=1), spread_spec()]
+    assert [GeneratorSpec(**spec.to_json()) for spec in new] == new
+    new.append(MixtureSpec(width=1, columns=(), groups=((),), components=(1,), by_value=True))
+    versions = [
+        json.loads(Config(spec=spec, shares=(0.5, 0.5), settings={}).to_bytes())["gpate_config"]
+        for spec in (plain, *new)
+    ]
+    assert versions == [1, 2, 2, 2]

@@ -27,6 +27,7 @@ from gpate.schema.codec import TableCodec
 
 CONFIG_VERSION = 2
 """Of a generator with parts that 0.1.0 does not know; others are written as version 1, which it reads."""
+_NEW = (*SINCE_0_1_0, "by_value")
 _SHARES_TOLERANCE = 1e-6
 _MOST_HEADER = 2**21
 """Bytes of names and shapes of the tensors: some hundred for each."""
@@ -52,7 +53,7 @@ class Config:
         """The file."""
         generator = spec_to_json(self.spec)
         content = {
-            "gpate_config": 1 if generator.keys().isdisjoint(SINCE_0_1_0) else CONFIG_VERSION,
+            "gpate_config": CONFIG_VERSION if any(generator.get(part) for part in _NEW) else 1,
             "generator": generator,
             "shares": self.shares,
             "settings": self.settings,

@@ -154,7 +154,7 @@ class Following:
     learning_rate: float = 2e-3
     average: float = 0.99
     latent: int = 10
-    spread: float = 0.15
+    spread: float = 0.075
 
     def __post_init__(self) -> None:
         for name in ("iterations", "frequencies", "keep", "latent"):
