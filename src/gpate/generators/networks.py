@@ -377,9 +377,8 @@ class DenseGenerator(nn.Module):
 @lru_cache(maxsize=8)
 def _waves(spec: GeneratorSpec, device: torch.device) -> Tensor:
     """What each latent number of a spread adds to an image, [numbers, dims]."""
-    scale = spec.spread * math.sqrt(
-        3 * spec.dims / spec.spread_numbers
-    )  # a latent number is uniform: its variance is 1/3
+    # a latent number is uniform: its variance is 1/3
+    scale = spec.spread * math.sqrt(3 * spec.dims / spec.spread_numbers)
     return scale * SmoothPart(spec.shape, frequencies=SPREAD_COSINES, device=device).basis.T
 
 
