@@ -29,7 +29,7 @@ from gpate.methods.marginals.ledger_rule import RARE_PARTS
 from gpate.methods.marginals.mixture_model import ALIKE_COMPONENTS
 from gpate.methods.marginals.releases import Noisy, TableReleases
 from gpate.methods.marginals.settings import Marginals
-from gpate.methods.marginals.table_view import Scale, TableView, divided
+from gpate.methods.marginals.table_view import Scale, TableView, divided, tilts
 from gpate.records import HeldRecords
 from gpate.records.raw import RawRecords
 from gpate.run.folder import RunFolder
@@ -531,6 +531,29 @@ def test_cells_end_at_bounds_that_are_no_multiples_of_the_step(bounds: tuple[flo
     assert (low <= high).all()
     assert np.isfinite([view.scale.centre, view.scale.spread]).all()
     assert torch.isfinite(view.scale.standardised(torch.tensor([[bounds[0], 0.0], [bounds[1], 1.0]]).double())).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unit", [2.0**-1060, 2.0**-600, 1.0, 2.0**600, 2.0**1000])
+def test_a_tilt_does_not_depend_on_the_unit_of_its_column(unit: float) -> None:
+    """Bits, which a power of two leaves; no square of a density is beyond what floats can hold."""
+    edges = np.array([0.0, 1.0, 2.0, 3.0, 5.0, 1000.0]) * unit
+    mass = np.array([10.0, 30.0, 60.0, 140.0, 20.0])
+    found = tilts(mass, edges[:-1], edges[1:], step=0.0, noise=0.1)
+    assert found[:2] == pytest.approx([1.0, 1 / 3], abs=1e-3)  # 10 to 30 records over a cell of 10, and of 30
+    assert 0 < found[2] < found[1]
+    assert found[3] == 0, "the neighbours do not agree"
+    assert found[4] == -1
+    assert found.tolist() == tilts(mass, edges[:-1] / unit, edges[1:] / unit, step=0.0, noise=0.1).tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_cells_with_the_same_value_tell_no_slope() -> None:
+    """Of cells narrower than the step two may have the same value nearest to them."""
+    value = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 3.0])
+    found = tilts(np.array([50.0, 1.0, 900.0, 5.0, 700.0, 3.0]), value, value, step=1.0, noise=0.1)
+    assert np.abs(found).max() <= 1
+    assert found[:2].tolist() == [0.0, 0.0]
 
 
 def test_a_table_of_its_target_alone_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ Pairs = tuple[tuple[int, int], ...]
 _AT_ONCE = 65_536
 """Records whose numbers are standardised at a time."""
 
+_NARROWEST = 2.0**-100
+"""Least width of a cell, and least distance of two, by the width of the widest: far below what `gpate.features.number_bins` makes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -82,6 +85,38 @@ def on_scale(scale: str, middle: tuple[float, float], values: Floats) -> Floats:
         return SCALES[scale][0](values)
     median, wide = middle
     return np.asarray(np.arcsinh((values - median) / wide))
+
+
+def tilts(mass: Floats, low: Floats, high: Floats, *, step: float, noise: float) -> Floats:
+    """Of each cell of a number, how the density changes inside: as from one neighbour to the other, or not at all where these do not
+    agree or may be noise. Between -1 and 1, whatever the unit of the numbers.
+
+    Args:
+        mass: noisy counts of the cells.
+        low: the least value in each cell.
+        high: the largest.
+        step: of which all values are multiples; 0 without one.
+        noise: standard deviation of a count.
+    """
+    found = np.zeros(len(mass))
+    inner = np.nonzero(high - low + step > 0)[0]  # without points
+    if len(inner) < 2:
+        return found
+    # In units of the widest cell no density is beyond what floats can hold. A power of two, by which dividing is exact.
+    unit = 2.0 ** (math.frexp(float((high - low + step).max()))[1] - 1)
+    low, high, mass = low[inner] / unit, high[inner] / unit, mass[inner]
+    wide, apart = np.maximum(high - low + step / unit, _NARROWEST), np.diff((low + high) / 2)
+    density, error = mass / wide, noise / wide
+    rise = np.diff(density)
+    sure = 1 - np.minimum((error[1:] ** 2 + error[:-1] ** 2) / np.maximum(rise**2, 1e-200), 1.0)
+    # Two cells without a multiple of the step between them have the same values: they tell no slope.
+    slope = np.where(apart > 0, np.where(rise == 0, 0.0, sure) * rise / np.maximum(apart, _NARROWEST), 0.0)
+    before, after = np.append(slope[:1], slope), np.append(slope, slope[-1:])
+    agree = np.sign(before) == np.sign(after)
+    least = np.where(agree, np.sign(before) * np.minimum(np.abs(before), np.abs(after)), 0.0)
+    even = np.maximum(density, 1e-9 * max(float(density.max()), 1e-290))
+    found[inner] = np.clip(least * wide / 2 / even, -1.0, 1.0)
+    return found
 
 
 class TableView:
@@ -219,27 +254,11 @@ class TableView:
         return float(median), max(3 * wide, 1e-12)
 
     def tilt(self, column: int) -> Floats:
-        """Of each cell of a number, how the density changes inside (`gpate.generators.mixture`): as from one neighbour to the other,
-        or not at all where these do not agree or may be noise.
-        """
-        cells, mass = self.cells.columns[column], self.pooled[column]
-        found = np.zeros(cells.cells)
+        """Of each cell of a number, how the density changes inside (`gpate.generators.mixture`)."""
+        found = np.zeros(self.cells.columns[column].cells)
         low, high = self.ends[column]
-        wide = high - low + self.steps[column]
-        inner = np.nonzero(wide > 0)[0]  # without points
-        if len(inner) < 2:
-            return found
-        density, middle = mass[inner] / wide[inner], (low + high)[inner] / 2
-        noise = self.spread * len(self.common) ** 0.5 / wide[inner]
-        rise = np.diff(density)
-        sure = 1 - np.minimum((noise[1:] ** 2 + noise[:-1] ** 2) / np.maximum(rise**2, 1e-200), 1.0)
-        sure = np.where(rise == 0, 0.0, sure)
-        slope = np.maximum(sure, 0.0) * rise / np.maximum(np.diff(middle), 1e-300)
-        before, after = np.append(slope[:1], slope), np.append(slope, slope[-1:])
-        least = np.where(before * after > 0, np.sign(before) * np.minimum(np.abs(before), np.abs(after)), 0.0)
-        even = np.maximum(density, 1e-9 * max(float(density.max()), 1e-290))
-        with np.errstate(over="ignore"):
-            found[inner] = np.clip(least * wide[inner] / 2 / even, -1.0, 1.0)
+        noise = self.spread * len(self.common) ** 0.5
+        found[: len(low)] = tilts(self.pooled[column][: len(low)], low, high, step=self.steps[column], noise=noise)
         return found
 
     def crowded_columns(self, columns: Mapping[int, Bounded]) -> list[str]:
