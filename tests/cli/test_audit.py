@@ -29,7 +29,7 @@ def test_a_sound_recipe_is_not_refuted(tmp_path: Path, capsys: pytest.CaptureFix
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert facts["lower_bound"] <= facts["epsilon"] == 10
     assert 0 < facts["one_run"]["bound"] <= 10
-    assert {check["purpose"] for check in facts["noise"]} == {"tally", "class counts", "sum"}
+    assert {check["purpose"] for check in facts["noise"]} == {"tally", "class counts", "sum", "labeller"}
     assert facts["not_for_release"] == []
     assert (tmp_path / "audit" / "audit.png").read_bytes().startswith(b"\x89PNG")
 
