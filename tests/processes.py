@@ -2,8 +2,8 @@
 
 `start(function, *arguments)` runs a module's function with arguments that JSON can carry; `run` waits for its end. What is
 started has its own standard streams, folder and environment, and ends as a program does; small students have few latents
-behind their normalisation statistics, which is most of the time that they take. What a fresh interpreter loads,
-and `python -m gpate` itself, are tested with `subprocess`.
+behind their normalisation statistics, and classifiers have few trees, which is most of the time that they take. What a fresh
+interpreter loads, and `python -m gpate` itself, are tested with `subprocess`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[1]
 FEW_LATENTS = 64
 """Behind normalisation statistics, for students of which no test asks how good they are."""
+FEW_TREES = 10
+"""In the classifiers of an evaluation: `research/tests/test_real_benchmarks.py` has as many as users have."""
 LIMIT = 600.0
 """Seconds after which a process counts as hung. No test asks how long something takes."""
 _LOADED = (
@@ -214,11 +216,14 @@ def _start_server(number: int, listener: socket.socket) -> None:
 
 
 def _serve(listener: socket.socket, number: int) -> None:
+    gc.disable()
     for name in _LOADED_BY_FITS if number else _LOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
     import_module("gpate.generators.student")._REFRESH = FEW_LATENTS
+    import_module("gpate.evaluation.table_classifiers")._TREES = FEW_TREES
     gc.freeze()  # a collection in a fork would touch, and so copy, all of it
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
     connections = [listener.accept()[0]]
     while connections:

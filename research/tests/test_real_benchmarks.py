@@ -21,7 +21,7 @@ from gpate.evaluation.image_evaluation import evaluate_images
 from gpate.evaluation.image_quality import Effort
 from gpate.schema import ImageSchema, Schema
 from gpate_research.datasets import adult_and_credit as tables
-from gpate_research.datasets import lookup, mnist
+from gpate_research.datasets import celeba, lookup, mnist
 
 REAL = os.environ.get("GPATE_DATA")
 SMALL = Effort(train=900, test=300, epochs=1, seen=2_800, reference="mlp", points=250, queries=300)
@@ -72,7 +72,10 @@ def test_real_adult_has_no_category_that_its_documentation_lacks():
 
 
 def test_real_celeba(tmp_path, monkeypatch):
+    """A fiftieth of the pictures."""
     real("celeba-attributes.parquet")
+    numbers = celeba._numbers_of
+    monkeypatch.setattr(celeba, "_numbers_of", lambda frame: numbers(frame)[::50])
     monkeypatch.setenv("GPATE_CACHE", str(tmp_path))
     train, validation = load("celeba-gender-s"), load("celeba-gender-s", "validation")
     assert train.images.shape[1:] == (32, 32, 3)

@@ -67,7 +67,7 @@ def test_proposals_times_acceptance_is_the_law(sigma: float) -> None:
 
 
 @given(sigma=st.floats(0.05, 2.0**56), word=st.integers(0, 2**64 - 1), j=st.floats(0, 1), k=st.integers(0, 12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_decisions_are_those_of_long_arithmetic(sigma: float, word: int, j: float, k: int) -> None:
     law = _Law(sigma)
     size = k * 2**law.bits + min(int(j * 2**law.bits), 2**law.bits - 1)
@@ -84,7 +84,7 @@ def test_decisions_are_those_of_long_arithmetic(sigma: float, word: int, j: floa
 
 
 @given(numerator=st.integers(0, 10**6), denominator=st.integers(1, 10**6), digits=st.integers(2, 30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_exp_lies_between_its_bounds_and_they_are_close(numerator: int, denominator: int, digits: int) -> None:
     exponent = Fraction(numerator, denominator * 1000)
     low, high = bulk._exp_of_minus(exponent, digits)

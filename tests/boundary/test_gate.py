@@ -80,7 +80,7 @@ def test_a_query_over_budget_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_the_budget_can_be_spent_to_the_last_query_and_not_beyond(gate: Gate) -> None:
-    event = Gaussian(sigma=50.0)
+    event = Gaussian(sigma=10.0)
     fits = gate.budget.fits([event])
     for _ in range(fits):
         gate.pay(event, purpose="x")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -149,10 +147,9 @@ def test_mistakes_are_named_with_exit_code_2(
     assert message in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_help_names_the_caveat_and_the_exit_codes() -> None:
-    run = subprocess.run([sys.executable, "-m", "gpate", "evaluate", "--help"], capture_output=True, text=True)
-    assert run.returncode == 0
-    words = " ".join(run.stdout.split())
+def test_help_names_the_caveat_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate("evaluate", "--help") == 0
+    words = " ".join(capsys.readouterr().out.split())
     assert "confidential: computed from real records without noise" in words
     assert "Exit codes: 0 holds; 1 does not hold, the records must not be released; 2 usage error." in words
 

@@ -19,6 +19,7 @@ from gpate.generators.networks import IMAGE_NETWORKS, Up, build_network, doubled
 from gpate.generators.student import sample_chunks
 from gpate.streams import Streams
 from gpate.torch_utils import has_triton
+from tests.processes import FEW_LATENTS
 
 IMAGE = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=6)
 TABLE = GeneratorSpec(kind="table", width=7, classes=2, latent=4, softmax=((1, 4), (5, 7)))
@@ -164,15 +165,17 @@ def test_lasting_statistics_are_off_by_less() -> None:
     assert lasting < 0.5 * once
 
 
-def test_a_finished_student_has_lasting_statistics() -> None:
+def test_a_finished_student_has_lasting_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
     one, other = student(), student()
     one.finish(Streams(0).torch("statistics"))
     frozen = other.frozen(Streams(0).torch("statistics"), lasting=True)
     assert all(torch.equal(tensor, frozen._state[name]) for name, tensor in one.network.state_dict().items())
 
 
-def test_a_finished_student_that_learns_on_keeps_its_statistics() -> None:
+def test_a_finished_student_that_learns_on_keeps_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Teachers must see the records that it is taught on, and the release must make them: also when shares came in between."""
+    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
     made = student()
     made.finish(Streams(0).torch("statistics"))
     made.shares = np.array([0.8, 0.2, 0.0])

@@ -31,6 +31,8 @@ from tests.methods.checks import (
 )
 from tests.methods.small import FAST
 
+pytestmark = pytest.mark.usefixtures("small_students")
+
 GAN = {"iterations": 3, "samples": 4}
 SAMPLED = {**GAN, "critic_steps": 2, "batch": 8, "accountant": "rdp"}
 BAD: list[dict[str, Any]] = [{"latent": 0}, {"iterations": 0}, {"samples": 1}, {"learning_rate": -1.0}]
@@ -123,12 +125,6 @@ SECRET = [SYSTEMS[name] for name in ("dpgan", "dpgan-large", "dpgan-projected", 
 """Systems whose releases are amplified by a secret draw."""
 SLOW = ("dpgan-large", "dpgan-projected")
 """They share dpgan's loop; `test_check` runs them whole."""
-
-
-@pytest.fixture(autouse=True)
-def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind normalisation statistics, which is most of the time that so small a student takes."""
-    monkeypatch.setattr("gpate.generators.student._REFRESH", 64)
 
 
 @pytest.fixture

@@ -26,17 +26,13 @@ from gpate.run.progress import Interrupted
 from gpate.run.transcript import _AnswerFile
 from gpate.synthesizer import NotFittedError
 from tests.methods.small import FAST, IMAGES, TABLE, images, table
-from tests.processes import FEW_LATENTS, run, start
+from tests.processes import run, start
+
+pytestmark = pytest.mark.usefixtures("small_students")
 
 KINDS = ["image", "table"]
 ALL = {"noise": "fast", "settings": {"threshold": 0.1}}
 """With silent noise every query is answered, so that two runs can be compared line by line."""
-
-
-@pytest.fixture(autouse=True)
-def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the processes that are started: most of the time that so small a student takes."""
-    monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
 
 
 @pytest.fixture
@@ -119,7 +115,9 @@ CHILD = textwrap.dedent("""
     import numpy as np
     from gpate import GPATE, Monitor, Synthesizer, verify
     from gpate.boundary import FastNoise
-    from tests.methods.small import FAST, IMAGES, images
+    from gpate.generators import networks
+    from tests.methods.small import FAST, FEW_MAPS, IMAGES, images
+    networks._LAST_MAPS = FEW_MAPS
     FastNoise.gaussian = lambda self, size, sigma, **_: np.zeros(size)
     settings = {{**FAST, "threshold": 0.1, "checkpoint_seconds": 0.0}}
     model = Synthesizer(epsilon=2.0, seed=3, recipe="paper-mnist-eps1", settings=settings, noise="fast")

@@ -88,6 +88,13 @@ class Trial:
         self.gate = Gate.resume(self.folder.ledger, self.budget, self.noise)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Fitted]:
+    """A run that was not stopped."""
+    trial = Trial(tmp_path_factory.mktemp("whole"))
+    return trial, trial.fit()
+
+
 def test_all_steps_have_the_same_noise_and_their_share_of_the_budget(tmp_path: Path) -> None:
     trial = Trial(tmp_path, exact=True)
     trial.fit()
@@ -105,9 +112,10 @@ def test_all_steps_have_the_same_noise_and_their_share_of_the_budget(tmp_path: P
     ("stop_after", "paid"),
     [(46, range(3, 8)), (58, [8])],  # in the labeller, after 40 steps of the student; in the student's last 20
 )
-def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path, stop_after: int, paid: Sequence[int]) -> None:
-    whole = Trial(tmp_path / "a").fit()
-    trial = Trial(tmp_path / "b")
+def test_a_stopped_run_goes_on_to_the_same_labeller(
+    tmp_path: Path, stop_after: int, paid: Sequence[int], whole: tuple[Trial, Fitted]
+) -> None:
+    trial, (_, expected) = Trial(tmp_path), whole
     with pytest.raises(Interrupted):
         trial.fit(stop_after=stop_after)
     assert len(trial.gate.ledger.entries) in paid
@@ -115,8 +123,8 @@ def test_a_stopped_run_goes_on_to_the_same_labeller(tmp_path: Path, stop_after: 
         trial.reopen()
         again = trial.fit()
         assert len(trial.gate.ledger.entries) == 8
-        assert again.spec == whole.spec
-        for name, tensor in whole.generator.state_dict().items():
+        assert again.spec == expected.spec
+        for name, tensor in expected.generator.state_dict().items():
             assert torch.equal(tensor, again.generator.state_dict()[name]), name
 
 
@@ -163,9 +171,8 @@ def test_gradients_of_units_of_several_records_are_not_matched(tmp_path: Path, m
     assert [step.fraction for step in trial.reported if not step.stage][-1] == 1.0
 
 
-def test_each_step_is_reported(tmp_path: Path) -> None:
-    trial = Trial(tmp_path)
-    trial.fit()
+def test_each_step_is_reported(whole: tuple[Trial, Fitted]) -> None:
+    trial, _ = whole
     steps = [(step.iteration, step.fraction) for step in trial.reported if step.stage == "labeller"]
     assert steps == [(number, number / 6) for number in range(1, 7)]
     assert {step.stage for step in trial.reported} == {"", "labeller"}

@@ -38,12 +38,9 @@ OUT = {"one record": 0, "k records": 1, "10 k records": 2, "two equal records": 
 ALL_SAMPLED = {"sampling_probability": 1.0}
 """A secret sample that everybody is in: who is drawn depends on how many there are, which a replay cannot tell apart."""
 
+pytestmark = pytest.mark.usefixtures("small_students")
+
 PRIVATE = [system for system in SYSTEMS.values() if system.private and system.recipe not in ("dpgan-large", "paper")]
-
-
-@pytest.fixture(autouse=True)
-def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpate.generators.student._REFRESH", 64)
 
 
 def records(kind: str, seed: int = 0) -> tuple[Any, Any]:

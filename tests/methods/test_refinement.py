@@ -21,7 +21,10 @@ from gpate.methods.pate import Mechanism
 from gpate.methods.pate.votes import Voters
 from gpate.run.progress import Interrupted
 from tests.methods.checks import stopping_at_question, tally, weights
-from tests.methods.small import IMAGES, TABLE, images, table
+from tests.methods.small import FEW_MAPS, IMAGES, TABLE, images, table
+from tests.processes import FEW_LATENTS
+
+pytestmark = pytest.mark.usefixtures("small_students")
 
 SMALL: dict[str, Any] = {
     "first.frequencies": 50,
@@ -43,11 +46,6 @@ def fitted(out: Path, monitor: Monitor | None = None, **changes: Any) -> Synthes
     settings = {**SMALL, **changes.pop("settings", {})}
     given = {"epsilon": 2.0, "seed": 3, "noise": "fast", "recipe": "refined", **changes}
     return Synthesizer(**given, settings=settings).fit(*images(), schema=IMAGES, out=out, monitor=monitor or Monitor())
-
-
-@pytest.fixture(autouse=True)
-def few_latents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpate.generators.student._REFRESH", 64)
 
 
 def test_fit_sample_verify_with_exact_noise(tmp_path: Path) -> None:
@@ -85,7 +83,8 @@ def repeatable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
         patch.setattr("gpate.synthesizer.new_key", lambda: bytes(range(32)))
-        patch.setattr("gpate.generators.student._REFRESH", 64)
+        patch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
+        patch.setattr("gpate.generators.networks._LAST_MAPS", FEW_MAPS)
         yield
 
 

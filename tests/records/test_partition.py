@@ -56,7 +56,7 @@ def ids_partition(records: int, teachers: int, key: bytes = KEY) -> Partition:
 
 
 @given(rows=tables, extra=st.data(), key=keys, teachers=teacher_counts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_adding_or_removing_a_row_moves_no_other_row(rows, extra, key, teachers):
     gone = extra.draw(st.integers(0, len(rows) - 1))
     whole = partition(table_content(frame_of(rows)), teachers=teachers, key=key)
@@ -85,7 +85,7 @@ TYPED = TableSchema(
 @given(
     rows=st.lists(st.tuples(st.sampled_from(TRICKY), st.sampled_from(NUMBERS)), min_size=2, max_size=8), which=st.data()
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_same_through_a_csv_file(rows, which, tmp_path_factory):
     """What pandas makes of `1_0` or NA depends on what else stands in the column, unless its type is declared."""
     gone = which.draw(st.integers(0, len(rows) - 1))
@@ -224,7 +224,7 @@ def test_wrong_settings_are_named_and_the_key_is_not_shown():
 
 
 @given(records=st.integers(0, 60), teachers=teacher_counts, m=st.integers(1, 9), key=keys, seed=st.integers(0, 99))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_draws_stay_within_their_teacher(records, teachers, m, key, seed):
     split = ids_partition(records, teachers, key)
     owners = split.teacher_of_record
@@ -246,7 +246,7 @@ def test_draws_stay_within_their_teacher(records, teachers, m, key, seed):
 
 
 @given(records=st.integers(0, 60), teachers=st.integers(1, 12), m=st.integers(1, 9), data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_with_classes_those_that_a_teacher_holds_take_turns(records, teachers, m, data):
     classes = torch.tensor(
         data.draw(st.lists(st.integers(0, 4), min_size=records, max_size=records)), dtype=torch.int64
@@ -272,7 +272,7 @@ def test_with_classes_those_that_a_teacher_holds_take_turns(records, teachers, m
 @given(
     records=st.integers(2, 40), teachers=st.integers(1, 12), m=st.integers(1, 6), classes=st.booleans(), data=st.data()
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_removing_a_record_changes_the_batches_of_its_own_teacher_only(records, teachers, m, classes, data):
     gone = data.draw(st.integers(0, records - 1))
     names = np.arange(records)

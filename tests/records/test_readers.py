@@ -96,7 +96,7 @@ def test_read_whole_they_are_the_records_in_their_order(case: Case) -> None:
     assert hash_rows(read_whole(case.source).content(), key=KEY).tolist() == case.original
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(ranks=st.integers(1, 5), block=st.integers(1, 9), times=st.integers(1, 4))
 def test_the_ranks_batches_are_the_whole_each_record_once(case: Case, ranks: int, block: int, times: int) -> None:
     parts = [

@@ -123,7 +123,7 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, pd.DataFrame, pd.DataFrame]:
     return schema, pd.DataFrame(given_), pd.DataFrame(wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(tables())
 def test_a_frame_comes_back_clipped_to_its_domain(case: tuple[TableSchema, pd.DataFrame, pd.DataFrame]) -> None:
     schema, frame, wanted = case

@@ -203,7 +203,7 @@ def columns(draw: st.DrawFn) -> Duration:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(columns(), st.data())
 def test_values_come_back_in_their_format(column: Duration, data: st.DataObject) -> None:
     lower, upper = column.bounds

@@ -41,6 +41,9 @@ Floats = NDArray[Any]
 
 METRICS = ("auroc", "auprc", "f1", "accuracy")
 TREE_ROWS = 32_768
+
+_TREES = 100
+"""Of the random forest, and rounds of boosting: scikit-learn's own numbers."""
 LEAST_SPREAD = 1e-3
 """Of the declared range."""
 
@@ -102,13 +105,13 @@ def _forest(s: Setting) -> Any:
     from sklearn.ensemble import RandomForestClassifier  # type: ignore[import-untyped,unused-ignore]
 
     most = TREE_ROWS if s.rows > TREE_ROWS else None
-    return RandomForestClassifier(100, max_samples=most, random_state=s.seed)
+    return RandomForestClassifier(_TREES, max_samples=most, random_state=s.seed)
 
 
 def _histgb(s: Setting) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped,unused-ignore]
 
-    return HistGradientBoostingClassifier(early_stopping=False, l2_regularization=10.0, random_state=0)
+    return HistGradientBoostingClassifier(max_iter=_TREES, early_stopping=False, l2_regularization=10.0, random_state=0)
 
 
 def _xgboost(s: Setting) -> Any:

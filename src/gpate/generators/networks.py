@@ -30,6 +30,9 @@ LEAK = 0.2
 _X86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 IMAGE_NETWORKS = ("dcgan", "narrow", "residual", "dense")
 
+_LAST_MAPS = 64
+"""Of the paper's last hidden layer (appendix E)."""
+
 SPREAD_COSINES = 8
 """Each way, of a spread's noise."""
 
@@ -194,7 +197,7 @@ class ImageGenerator(nn.Module):
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()
         self.spec = spec
-        stages, last = 2, spec.maps if spec.network == "narrow" else 64
+        stages, last = 2, spec.maps if spec.network == "narrow" else _LAST_MAPS
         if spec.height >= 32 and spec.height % 8 == 0 and spec.width % 8 == 0:
             stages = 4 if spec.height >= 64 and spec.height % 16 == 0 and spec.width % 16 == 0 else 3
         maps = [last * 2**i for i in reversed(range(stages))]
