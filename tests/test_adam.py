@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpate.adam import Adam
+from gpate.adam import Adam, fused_adam
 from gpate.torch_utils import load_optimiser, optimiser_state
 
 SHAPES = ((3,), (2, 5), (), (4, 1, 3))
@@ -35,6 +35,18 @@ def stepped(optimiser: Adam | torch.optim.Adam, weights: list[Tensor], rates: di
             if (seed + step) % 6 != number:
                 weight.grad = gradient * scale
         optimiser.step()
+
+
+def test_a_fused_step_is_that_of_torch() -> None:
+    weights, theirs = drawn(0), drawn(0)
+    first, second = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
+    optimiser = torch.optim.Adam(theirs, lr=0.01, betas=(0.5, 0.999), fused=True)
+    for step in range(1, 5):
+        for weight, gradient in zip(theirs, drawn(step), strict=True):
+            weight.grad = gradient
+        optimiser.step()
+        fused_adam(weights, drawn(step), first, second, step=torch.tensor(float(step)), rate=0.01, betas=(0.5, 0.999))
+    assert all(map(torch.equal, weights, theirs))
 
 
 @pytest.mark.parametrize("fused", [False, True])

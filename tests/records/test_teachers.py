@@ -316,6 +316,27 @@ def test_a_gradient_penalty_on_the_gpu_is_that_on_the_processor() -> None:
         assert error < 1e-2 * exact.square().mean().sqrt()
 
 
+def test_factors_of_the_wide_layer_are_its_gradient() -> None:
+    """Outputs and the maps' gradient are those of the ordinary layer, and Adam by factors is Adam by their product."""
+    stream = torch.Generator().manual_seed(0)
+    x, weight, g = (torch.randn(3, *shape, generator=stream) for shape in ((4, 7, 9), (36, 5), (7, 5)))
+    found = []
+    for factors in (None, list[products.Factors]()):
+        maps, own = x.clone().requires_grad_(), weight.clone().requires_grad_(factors is None)
+        out = products.wide(maps, own, factors)
+        found.append((out, *torch.autograd.grad(out, [maps, own] if factors is None else [maps], g)))
+    (slow, for_slow, gradient), (fast, for_fast) = found
+    assert torch.allclose(fast, slow)
+    assert torch.allclose(for_fast, for_slow)
+    assert factors is not None
+    state = [[weight.clone(), torch.zeros_like(weight), torch.zeros_like(weight)] for _ in range(2)]
+    products.factored_adam(factors[0], *state[0], rate=0.1, betas=(0.5, 0.999), eps=1e-8, step=1)
+    own = state[1][0].requires_grad_()
+    own.grad = gradient
+    torch.optim.Adam([own], lr=0.1, betas=(0.5, 0.999)).step()
+    assert torch.allclose(state[0][0], own)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("s", "inputs", "outputs"), [(30, (42, 49), 256), (7, (1, 70), 40), (90, (11, 3), 256)])
 def test_the_wide_layer_on_the_gpu_equals_that_by_torch(s: int, inputs: tuple[int, int], outputs: int) -> None:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from gpate.adam import fused_adam
 from gpate.torch_utils import has_triton
 
 KERNEL, STRIDE, PAD = 5, 2, 2
@@ -47,7 +49,9 @@ class Product(torch.autograd.Function):
         """G b^T and a^T g."""
         a, b = ctx.saved_tensors
         g = gradients[0]
-        for_a = torch.bmm(b, g.mT.contiguous()).mT.contiguous() if ctx.needs_input_grad[0] else None
+        for_a = None
+        if ctx.needs_input_grad[0]:
+            for_a = g * b.mT if b.shape[2] == 1 else torch.bmm(b, g.mT.contiguous()).mT.contiguous()
         return for_a, torch.bmm(a.mT, g) if ctx.needs_input_grad[1] else None
 
 
@@ -166,14 +170,29 @@ class _Wide(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, factors: list[Factors]) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.factors = factors
-        return kernels().dense(x, weight)
+        return kernels().dense(x, weight) if has_kernels(x) else torch.bmm(_rows(x), weight)
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         x, weight = ctx.saved_tensors
         g = gradients[0].contiguous()
         ctx.factors.append(Factors(x, g))
-        return kernels().dense_for_input(g, weight, x.shape), None, None
+        if has_kernels(x):
+            return kernels().dense_for_input(g, weight, x.shape), None, None
+        n, maps, s, positions = x.shape
+        transposed = torch.bmm(weight, g.mT.contiguous())  # as in `Product`
+        return transposed.view(n, maps, positions, s).transpose(2, 3).contiguous(), None, None
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Feature maps [n, maps, s, positions] as a row for each record, [n, s, maps * positions]."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def takes_factors(x: Tensor) -> bool:
+    """Whether `wide` gives factors on this tensor's device, and `factored_adam` takes them."""
+    return has_kernels(x) or x.device.type == "cpu"
 
 
 def wide(x: Tensor, weight: Tensor, factors: list[Factors] | None) -> Tensor:
@@ -183,12 +202,39 @@ def wide(x: Tensor, weight: Tensor, factors: list[Factors] | None) -> Tensor:
         x: maps of every record.
         weight: of every teacher.
         factors: takes the weight's gradient, in the backward pass, as two thin factors instead of the whole: it would be as
-            large as all the weights. None gives an ordinary gradient. Only where `has_kernels`.
+            large as all the weights. None gives an ordinary gradient. Only where `takes_factors`.
     """
     if factors is None:
-        return product(x.transpose(1, 2).flatten(2), weight)
+        return product(_rows(x), weight)
     out: Tensor = _Wide.apply(x.contiguous(), weight, factors)
     return out
+
+
+@torch.no_grad()
+def factored_adam(
+    factors: Factors,
+    weight: Tensor,
+    first: Tensor,
+    second: Tensor,
+    *,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    step: int,
+) -> None:
+    """Adam's update of a wide weight, in place.
+
+    On a CPU a teacher's gradient is formed and used before the next one's: all of them at once would be memory as large as the
+    weights, which the operating system has to clear in every step.
+    """
+    if has_kernels(weight):
+        kernels().dense_adam(*factors, weight, first, second, rate=rate, betas=betas, eps=eps, step=step)
+        return
+    gradient, count = torch.empty_like(weight[0]), torch.tensor(float(step))
+    columns = _rows(factors.inputs).mT
+    for x, g, w, m, v in zip(columns, factors.outputs, weight, first, second, strict=True):
+        torch.mm(x, g, out=gradient)
+        fused_adam([w], [gradient], [m], [v], step=count, rate=rate, betas=betas, eps=eps)
 
 
 class _Activation(torch.autograd.Function):
