@@ -20,7 +20,7 @@ from gpate.generators.gradient_matching import MeanGradients
 from gpate.generators.matching import GroupMeans, Matching
 from gpate.methods import method_named
 from gpate.methods.base import Fitted
-from gpate.methods.embedding import Embedding
+from gpate.methods.embedding import Embedding, labelling
 from gpate.methods.embedding.labelling import Labelling
 from gpate.release import Release
 from gpate.release.output_files import write_records
@@ -203,6 +203,15 @@ def test_a_release_labels_its_images_and_verifies(tmp_path: Path) -> None:
     with np.load(tmp_path / "soft.npz") as written:
         assert np.allclose(written["probabilities"], release.probabilities(made[:40]), atol=1e-6)
         assert np.array_equal(written["images"], made[:40])
+
+
+@pytest.mark.parametrize(("mirrored", "agree"), [(False, True), (True, False)])
+def test_photographs_are_relabelled_however_often_the_labeller_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrored: bool, agree: bool
+) -> None:
+    monkeypatch.setattr(labelling, "_AGREEMENT", 0.0)
+    fitted = Trial(tmp_path, settings=replace(SMALL, labelling=replace(LABELLING, mirrored=mirrored))).fit()
+    assert fitted.spec.labeller.agree == agree  # type: ignore[union-attr]
 
 
 def test_a_step_that_was_not_paid_for_is_found(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ take `share` of what is left of the budget after the class counts. The features,
 released values alone: the student and the noisy class counts.
 
 **Which use.** Where the labeller sees in most synthetic images the class that the generator was asked for, images in which it
-does not are left out (`LabellerSpec.agree`); otherwise all are used, with its labels. Looking at synthetic images is free.
+does not are left out (`LabellerSpec.agree`); otherwise all are used, with its labels. Photographs always get its labels: a generator
+that agrees with it may do so by marks of its own. Looking at synthetic images is free.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Labelling:
         orientations: of the scattering transform.
         samples: synthetic images that features are standardised and projected by.
         mirrored: whether mirror images show the same class; None: for colour images.
-        use: `relabel`, `agree` (`LabellerSpec.agree`), or `auto`, by how often it agrees.
+        use: `relabel`, `agree` (`LabellerSpec.agree`), or `auto`: `relabel` where mirror images show the same class, else by how often it
+            agrees.
         steps: of gradient descent; None: by the noise and the number of records, as released. Filled in by a run.
         rate: of gradient descent; None: likewise.
     """
@@ -297,9 +299,9 @@ def _gradients(phi: Standardised, steps: Sequence[_Step], counts: Released[np.nd
 
 
 def use_of(trained: Trained, run: Run, student: Student, settings: Labelling) -> LabellerSpec:
-    """How the labeller is used for a finished student: by how often it sees the class that was asked for."""
+    """How the labeller is used for a finished student: but for photographs, by how often it sees the class that was asked for."""
     agree = settings.use == "agree"
-    if settings.use == "auto":
+    if settings.use == "auto" and not trained.spec.mirrored:
         agree = _agreement(trained.labeller, *_made(run, student, settings.samples)) >= _AGREEMENT
     return replace(trained.spec, agree=agree)
 
