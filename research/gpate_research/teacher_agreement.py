@@ -52,8 +52,8 @@ class _Watched(Mechanism):
 
     watch: Watcher
 
-    def aggregator(self) -> DPGradAgg:
-        plain = super().aggregator()
+    def aggregator(self, *, touched: int | None = None) -> DPGradAgg:
+        plain = super().aggregator(touched=touched)
         return _WatchedVote(watch=self.watch, **_fields(plain))
 
 

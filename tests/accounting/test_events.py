@@ -20,6 +20,7 @@ from gpate.accounting import (
     Event,
     Gaussian,
     GNMax,
+    GroupedGNMax,
     Laplace,
     NoisyMaxThreshold,
     NonPrivate,
@@ -40,6 +41,7 @@ EXAMPLES: dict[str, Event] = {
     "DiscreteGaussian": DiscreteGaussian(sigma=2.0**12, sensitivity=300.0, dimension=2, grid=2.0**-10),
     "NoisyMaxThreshold": NoisyMaxThreshold(sigma=30.0),
     "GNMax": GNMax(sigma=25.0, bins=10),
+    "GroupedGNMax": GroupedGNMax(sigma=25.0, bins=10, groups=30, touched=4),
     "StableHistogram": StableHistogram(sigma=30.0, threshold=400.0, columns=2),
     "Laplace": Laplace(scale=16.0, sensitivity=2.0, grid=1.0),
     "PoissonSampledGaussian": PoissonSampledGaussian(
@@ -51,7 +53,7 @@ EXAMPLES: dict[str, Event] = {
     "SmoothGaussian": SmoothGaussian(beta=0.002, sigma=30.0),
     "NonPrivate": NonPrivate(reason="a plot of the raw data"),
 }
-GAUSSIAN_KINDS = ("Gaussian", "DiscreteGaussian", "NoisyMaxThreshold", "GNMax", "StableHistogram")
+GAUSSIAN_KINDS = ("Gaussian", "DiscreteGaussian", "NoisyMaxThreshold", "GNMax", "GroupedGNMax", "StableHistogram")
 SAMPLED = ("PoissonSampledGaussian", "OneOfManyGaussian")
 COVERED: dict[str, set[str]] = {
     **{kind: {"gaussian", "pld", "rdp", "rdp-paper"} for kind in (*GAUSSIAN_KINDS, "Laplace")},
@@ -414,7 +416,9 @@ BAD = [
         ),  # not a power of two; coarser than sigma
         ("Laplace", "grid", [3.0, 0.7]),  # not a whole part of the sensitivity
         ("DiscreteGaussian", "grid", [None]),
-        ("GNMax", "bins", [0, *NOT_A_COUNT]),
+        *((kind, "bins", [0, *NOT_A_COUNT]) for kind in ("GNMax", "GroupedGNMax")),
+        ("GroupedGNMax", "groups", [0, *NOT_A_COUNT]),
+        ("GroupedGNMax", "touched", [0, 31, *NOT_A_COUNT]),  # of 30 groups
         ("StableHistogram", "columns", [0, *NOT_A_COUNT]),
         ("StableHistogram", "threshold", [1.0, *NOT_POSITIVE, None]),  # one record alone must not pass it
         ("Laplace", "scale", [*NOT_POSITIVE, None]),
@@ -478,3 +482,14 @@ def test_an_accountant_refuses_a_senseless_question(name: str) -> None:
 def test_a_budget_with_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(InvalidValue, match="'moments'"):
         Budget(epsilon=1.0, delta=1e-5, accountant="moments")
+
+
+@pytest.mark.parametrize("touched", [1, 3, 12])
+def test_votes_in_groups_cost_what_those_in_the_touched_ones_would_alone(touched: int) -> None:
+    grouped = GroupedGNMax(sigma=30.0, bins=2, groups=12, touched=touched, count=5)
+    alone = GNMax(sigma=30.0, bins=2, count=5 * touched)
+    for name, accountant in ACCOUNTANTS.items():
+        if name != "rdp-paper":
+            assert accountant.epsilon(tally([grouped]), delta=DELTA) == pytest.approx(
+                accountant.epsilon(tally([alone]), delta=DELTA), rel=1e-6
+            ), name

@@ -281,3 +281,37 @@ def test_a_threshold_of_zero_answers_all_and_charges_votes_alone(gate: Gate) -> 
     assert change.value.tolist() == [[0.5, -0.5, 0.5, -0.5]] * 2
     assert gate.ledger.tally == {GNMax(sigma=30.0, bins=2): 8}
     assert len(change.receipts) == 1
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_what_is_charged_is_the_longest_change_of_all_votes_by_one_unit(seed: int, touched: int) -> None:
+    """A unit whose teacher changes its mind about `touched` samples, and as far as can be: the votes move by the root of two for each
+    query, and mu is that length over sigma.
+    """
+    stream = torch.Generator().manual_seed(seed)
+    aggregate = DPGradAgg(teachers=6, projected_dims=4, clip=0.1, bins=2, threshold=0, vote_sigma=9.0, touched=touched)
+    wishes, projection = torch.randn(6, 5, 8, generator=stream), aggregate.projection(5, 8, generator=stream)
+    other = wishes.clone()
+    about = torch.randperm(5, generator=stream)[:touched]
+    other[2, about] = -other[2, about]
+    before, after = (opened(aggregate.count_votes(Sensitive(w), projection)) for w in (wishes, other))
+    longest = float((before - after).double().norm())
+    gate = Gate.in_memory(Budget(epsilon=100.0, delta=1e-5), FastNoise(seed=0))
+    winners = aggregate.elect(Sensitive(before), gate)
+    assert winners.value.shape == (20,)
+    ((event, count),) = gate.ledger.tally.items()
+    assert math.sqrt(count) * event.mu == pytest.approx(math.sqrt(2 * 4 * touched) / 9.0)
+    assert longest <= math.sqrt(2 * 4 * touched) + 1e-9
+    assert longest > math.sqrt(2 * 4 * touched) * 0.9  # a vote that hits the edge of a bin stays
+
+
+def test_all_samples_touched_is_a_plain_vote(gate: Gate) -> None:
+    settings = {"teachers": 6, "projected_dims": 4, "clip": 0.1, "bins": 2, "threshold": 0, "vote_sigma": 9.0}
+    plain, touched = (DPGradAgg(**settings, touched=number).aggregator for number in (None, 5))  # type: ignore[arg-type]
+    assert plain.events(gate, queries=20, bins=2) == touched.events(gate, queries=20, bins=2)
+
+
+@pytest.mark.parametrize("wrong", [{"threshold": 0.5}, {"projected_dims": None, "threshold": 0}])
+def test_touched_samples_are_for_votes_without_thresholds_on_projections(wrong: dict[str, float | None]) -> None:
+    with pytest.raises(InvalidValue, match="touched"):
+        DPGradAgg(teachers=6, touched=1, **wrong)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ SYSTEMS = {
         System(
             recipe="paper-tuned",
             settings={"iterations": 3, "projected_dims": 4, "frequencies": 4},
-            events={"Laplace", "GNMax"},
+            events={"Laplace", "GroupedGNMax"},
             kinds=("image",),
             bad=[
                 {"latent": 0},
@@ -59,6 +59,7 @@ SYSTEMS = {
                 {"average": 1.0},
                 {"threshold": 0.5},
                 {"noiseless": True},
+                {"places": 9},
             ],
         ),
         System(

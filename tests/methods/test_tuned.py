@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from gpate import Synthesizer, verify
-from gpate.accounting import GNMax, read_ledger
+from gpate.accounting import GroupedGNMax, read_ledger
+from gpate.boundary import Gate
 from gpate.datasets import load
 from gpate.generators.networks import SINCE_0_1_0
-from gpate.methods.base import settings_of
+from gpate.methods import method_named, recipes
+from gpate.methods.base import execute, settings_of
 from gpate.methods.pate import Following, Mechanism, tuned
 from gpate.release import Release
+from gpate.run.folder import RunFolder
+from tests.methods.neighbours import move, releases_of_neighbours, squared
+from tests.methods.runs import make_run
 from tests.methods.small import IMAGES, images
 from tests.release.forger import Lines, changed, forge
 
@@ -33,8 +40,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_noise_follows_from_the_iterations_and_spends_the_budget(run: Path) -> None:
     settings, ledger = settings_of(Release.load(run).settings), read_ledger(run / "ledger.jsonl")
     mechanism, following = settings.of(Mechanism), settings.of(Following)
-    (votes,) = (event for event in ledger.tally if isinstance(event, GNMax))
-    assert ledger.tally[votes] == following.iterations * mechanism.samples * 4
+    (votes,) = (event for event in ledger.tally if isinstance(event, GroupedGNMax))
+    assert (votes.groups, votes.touched) == (mechanism.samples, 1)
+    assert ledger.tally[votes] == following.iterations * 4
     assert votes.sigma == pytest.approx(mechanism.vote_sigma)
     assert mechanism.samples == following.per_class * len(IMAGES.classes)  # type: ignore[operator]
     assert 1.95 < Synthesizer.load(run).privacy.spend <= 2.0
@@ -61,9 +69,10 @@ def test_sampled_images_have_a_spread_that_older_versions_refuse(run: Path, tmp_
         (lambda found: found[:-1], "although the budget allows more"),
         (lambda found: [*found[:-1], changed(found[-1], sigma=found[-1]["event"]["sigma"] * 1.5)], "sigma"),
         (lambda found: [*found[:-1], changed(found[-1], count=found[-1]["event"]["count"] - 1)], "count"),
+        (lambda found: [*found[:-1], changed(found[-1], groups=found[-1]["event"]["groups"] + 1)], "groups"),
         (lambda found: [*found[:-1], {**found[-1], "purpose": "threshold"}], "threshold"),
     ],
-    ids=["an iteration less", "more noise", "a query less", "a threshold"],
+    ids=["an iteration less", "more noise", "a query less", "another sample", "a threshold"],
 )
 def test_a_ledger_that_says_something_else_is_refused(run: Path, lines: Any, problem: str, tmp_path: Path) -> None:
     assert verify(run).passed
@@ -92,8 +101,8 @@ def test_it_learns_which_class_is_which() -> None:
 
 
 def test_more_budget_asks_about_more_records_of_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mu times the noisy records of a class over a constant, within bounds. The noise has a fixed seed."""
-    monkeypatch.setattr(tuned, "_SIGNAL", 4.0)
+    """The root of mu times the noisy records of a class over a constant, within bounds. The noise has a fixed seed."""
+    monkeypatch.setattr(tuned, "_SIGNAL", 0.5)
     found, settings = [], {**SMALL, "counts_epsilon": 0.15}
     for epsilon in (0.2, 3.0, 100.0):
         model = Synthesizer(
@@ -105,3 +114,35 @@ def test_more_budget_asks_about_more_records_of_a_class(tmp_path: Path, monkeypa
     assert found[0] == 2
     assert 2 < (found[1] or 0) < 16
     assert found[2] == 16
+
+
+@pytest.mark.parametrize("out", [0, 7, 19])
+def test_a_record_moves_the_votes_about_one_sample_and_no_others(out: int) -> None:
+    """What goes into the noise with a record and without it, after the same answers: in every iteration at most one ballot in each query
+    about one sample, as `GroupedGNMax` says.
+    """
+    settings = recipes.resolve("paper-tuned", schema=IMAGES, dataset=None, epsilon=2.0)
+    settings = settings.changed({**SMALL, "teachers": 5000, "clip": 0.01})  # it is alone in its teacher
+    plan = method_named(settings.method).plan(settings, IMAGES, 2.0)
+    pictures, labels = images()
+    kept = np.arange(len(labels)) != out
+
+    def play(with_: bool, gate: Gate) -> None:
+        data = (pictures, labels) if with_ else (pictures[kept], labels[kept])
+        with tempfile.TemporaryDirectory() as place:
+            execute(make_run(*data, IMAGES, settings, gate=gate, folder=RunFolder.create(Path(place) / "run")))
+
+    pairs = [
+        pair for pair in releases_of_neighbours(play, plan.budget(2.0, 1e-5)) if isinstance(pair[0].event, GroupedGNMax)
+    ]
+    assert len(pairs) == SMALL["iterations"]
+    about = []
+    for pair in pairs:
+        event = pair[0].event
+        assert isinstance(event, GroupedGNMax)
+        votes = np.array(move(pair), dtype=float).reshape(event.groups, event.count, event.bins)
+        touched = np.flatnonzero(np.abs(votes).sum((1, 2)))
+        assert len(touched) <= 1
+        assert squared(move(pair)) <= event.count * event.l2_sensitivity**2 + 1e-9
+        about += touched.tolist()
+    assert about, "it is heard"

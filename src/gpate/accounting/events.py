@@ -4,7 +4,8 @@ An event is frozen and contains public numbers only. It describes one execution 
 executions. Nothing in this module multiplies by `count`: that happens in `gpate.accounting.tally`.
 
 Neighbours differ in one record, added or removed. A record belongs to one teacher, and every teacher always votes, so in
-a vote histogram one vote moves from one bin to another: L2 sensitivity sqrt(2), and 1 for its maximum.
+a vote histogram one vote moves from one bin to another: L2 sensitivity sqrt(2), and 1 for its maximum. Where a record can
+have a say in few of the histograms only, `GroupedGNMax` counts those.
 
     >>> GNMax(sigma=1000.0, bins=10).mu
     0.0014142135623730952
@@ -228,6 +229,30 @@ class GNMax(GaussianNoise):
     @property
     def draws(self) -> int:
         return self.bins
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedGNMax(GNMax):
+    """`GNMax` of one histogram in each of `groups` groups, of which a privacy unit moves votes in `touched` at most: sensitivity sqrt(2
+    touched), however many groups there are.
+    """
+
+    groups: int
+    touched: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("groups", self.groups, 1)
+        if require_count("touched", self.touched, 1) > self.groups:
+            raise InvalidValue("touched", self.touched, f"at most the groups, {self.groups}")
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return math.sqrt(2.0 * self.touched)
+
+    @property
+    def draws(self) -> int:
+        return self.bins * self.groups
 
 
 @dataclass(frozen=True, kw_only=True)

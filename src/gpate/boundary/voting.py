@@ -15,7 +15,8 @@ start, so their sum is nearly constant. They depend on no record, and a teacher 
 **Guarantee.** Adding or removing one record changes one teacher, so in every histogram at most one vote moves.
 Thresholds are Gaussian mechanisms of sensitivity 1, votes of sensitivity sqrt(2); both are charged before they are
 used, votes only for coordinates that passed. The projection is independent of the data, and everything after the
-noise is post-processing.
+noise is post-processing. Where teachers are such that a record has a say about a few samples only (`touched`), votes move in the
+histograms of those samples alone, and only so many are charged, whichever they are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpate.accounting import GNMax, NoisyMaxThreshold, NonPrivate, Receipt
+from gpate.accounting import GNMax, GroupedGNMax, NoisyMaxThreshold, NonPrivate, Receipt
 from gpate.boundary.data_dependent import DataDependentSpend
 from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
@@ -76,16 +77,32 @@ class Ballots:
 
 @dataclass(frozen=True, kw_only=True)
 class GNMaxAggregator:
-    """The bin with the most votes after Gaussian noise, for every query."""
+    """The bin with the most votes after Gaussian noise, for every query.
+
+    Attributes:
+        vote_sigma: standard deviation of the noise on the votes of each bin.
+        touched: samples about which one privacy unit has a say; None: all.
+        each: queries about one sample, all of which it may have a say in.
+    """
 
     vote_sigma: float
+    touched: int | None = None
+    each: int = 1
 
     def __post_init__(self) -> None:
         require_positive("vote_sigma", self.vote_sigma)
+        require_count("each", self.each, 1)
+        if self.touched is not None:
+            require_count("touched", self.touched, 1)
 
     def event(self, gate: Grids, *, bins: int, count: int) -> GNMax:
         """What `count` answers cost."""
-        return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=gate.grid(self.vote_sigma))
+        samples, grid = count // self.each, gate.grid(self.vote_sigma)
+        if self.touched is None or self.touched >= samples:
+            return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=grid)
+        return GroupedGNMax(
+            sigma=self.vote_sigma, bins=bins, count=self.each, groups=samples, touched=self.touched, grid=grid
+        )
 
     def events(self, gate: Grids, *, queries: int, bins: int) -> tuple[GNMax]:
         """What so many queries cost."""
@@ -172,6 +189,8 @@ class DPGradAgg:
         threshold_sigma: sigma_1.
         vote_sigma: sigma_2.
         dither: whether coordinates are binned with a dither.
+        touched: samples about which one privacy unit has a say, by what its teacher is; None: all. Without a threshold, and with a
+            projection.
     """
 
     teachers: int
@@ -182,10 +201,13 @@ class DPGradAgg:
     threshold_sigma: float = 3000.0
     vote_sigma: float = 1000.0
     dither: bool = False
+    touched: int | None = None
 
     def __post_init__(self) -> None:
         if self.projected_dims is not None:
             require_count("projected_dims", self.projected_dims, 1)
+        if self.touched is not None and (self.threshold or self.projected_dims is None):
+            raise InvalidValue("touched", self.touched, "None with a threshold or without a projection")
         _ = self.ballots, self.aggregator  # their own checks
 
     @property
@@ -197,7 +219,7 @@ class DPGradAgg:
     def aggregator(self) -> ConfidentGNMaxAggregator | GNMaxAggregator:
         """Who decides each query."""
         if self.threshold == 0:
-            return GNMaxAggregator(vote_sigma=self.vote_sigma)
+            return GNMaxAggregator(vote_sigma=self.vote_sigma, touched=self.touched, each=self.projected_dims or 1)
         return ConfidentGNMaxAggregator(
             teachers=self.teachers,
             threshold=self.threshold,

@@ -182,20 +182,17 @@ class PrivateRecords:
             records, plan, streams=streams, device=device, draws=SecretDraws(self._key, "discriminator")
         )
 
-    def nearest_teachers(
-        self, number: int, part: Callable[[Tensor], Tensor], *, places: int, device: torch.device
-    ) -> NearestTeachers:
+    def nearest_teachers(self, number: int, basis: Tensor, *, device: torch.device) -> NearestTeachers:
         """Teachers that want the student's records nearest to their own to come closer; those of this rank.
 
         Args:
             number: of teachers on all ranks.
-            part: what they see of a record: a public linear map, on their device.
-            places: for records of each teacher; those beyond do not count.
+            basis: what they see of a record: its products with these orthonormal columns; public.
             device: where they compute.
         """
         ranks = self.ranks
         shard = shard_of(number, block=BLOCK, rank=ranks.rank, size=ranks.size) if ranks.size > 1 else None
-        return NearestTeachers(self._of_teachers(number, shard), part, places=places, device=device)
+        return NearestTeachers(self._of_teachers(number, shard), basis, device=device)
 
     def largest_by_teacher(
         self, score: Callable[[Tensor], Tensor], *, teachers: int, repeat: int, fill: float

@@ -67,8 +67,8 @@ class Mechanism:
         if self.teachers is not None:
             self.aggregator()
 
-    def aggregator(self) -> DPGradAgg:
-        """The paper's Algorithm 2 with these numbers."""
+    def aggregator(self, *, touched: int | None = None) -> DPGradAgg:
+        """The paper's Algorithm 2 with these numbers; `touched` follows from the kind of teachers and is no setting."""
         if self.teachers is None:
             raise InvalidValue("teachers", None, "chosen before the vote")
         return DPGradAgg(
@@ -80,6 +80,7 @@ class Mechanism:
             threshold_sigma=self.threshold_sigma,
             vote_sigma=self.vote_sigma,
             dither=self.dither,
+            touched=touched,
         )
 
     def iteration(self, dims: int) -> list[Event]:
@@ -132,7 +133,7 @@ class Following:
     Attributes:
         iterations: rounds of votes; the noise of a vote follows from their number.
         per_class: records of each class that are voted on in an iteration; None chooses them by the budget and the noisy class counts.
-        places: for records of each teacher, beyond which they do not count; None leaves room for nearly all, by their noisy number.
+        places: None; read from releases of 0.2.0, whose teachers had so many places for records, and paid for all queries.
         frequencies: directions are of the lowest so many cosines each way.
         step: what a released change is multiplied by.
         replays: steps on the targets of earlier iterations, beside the one on today's.
@@ -144,7 +145,7 @@ class Following:
             records, and leave out how records differ within a group; a classifier that is trained on middles alone relies on that.
     """
 
-    iterations: int = 800
+    iterations: int = 400
     per_class: int | None = None
     places: int | None = None
     frequencies: int = 8

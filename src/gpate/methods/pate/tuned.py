@@ -12,13 +12,15 @@ What differs from the paper (research/research-log.md has the figures of each):
 - Directions are smooth. Along white noise two images hardly differ, and a vote says nothing.
 - Two bins with a dither, and no threshold. The information that all votes of a budget carry depends on how many teachers agree, not on
   the noise of one vote (below); so there are many votes of little certainty, which the student averages.
+- A record has a say about one of the proposed records, the nearest, so an iteration costs what the votes about one of them cost
+  (`gpate.accounting.GroupedGNMax`), however many are proposed. With discriminators, every record may have a say about all.
 - The noise follows from the number of iterations, and exact accounting.
 - Released targets are kept and learnt again, the learning rate falls to zero, and the released weights are a running mean.
 
 **What binds.** A vote with noise sigma costs mu^2 = 2 / sigma^2 and tells a difference d of ballots with a signal-to-noise ratio of d /
-(sqrt(2) sigma). The squares of both sum up over the votes: a budget mu buys a total of mu^2 d^2 / 4, whatever sigma is. With more
-records of a class in one iteration each has fewer teachers, and d falls as their number; with one alone the student learns the mean
-of each class. `planned` sets that number.
+(sqrt(2) sigma). The squares of both sum up over the votes about one sample: a budget mu buys a total of mu^2 d^2 / 4 for each, whatever
+sigma is. With more samples of a class in one iteration each has fewer records, and d falls as their number; with one alone the student
+learns the mean of each class. `planned` sets that number.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpate.accounting import GNMax, calibrate
+from gpate.boundary import GNMaxAggregator
 from gpate.errors import InvalidValue, require_epsilon, require_positive
 from gpate.generators import spec_for
 from gpate.generators.replay import ReplayingStudent
@@ -41,8 +44,8 @@ from gpate.methods.pate.votes import VOTES, NearestVoters, vote_problems
 from gpate.methods.settings import Settings
 from gpate.run.transcript import mu_left
 
-_SIGNAL = 1600.0
-"""mu times the records of a class, for each record of a class in an iteration: what `planned` aims at."""
+_SIGNAL = 100.0
+"""mu times the records of a class, over the square of the records of a class in an iteration: what `planned` aims at."""
 
 _PER_CLASS = (2, 16)
 """At least and at most: with one alone the student would learn the mean of each class."""
@@ -64,7 +67,7 @@ class TunedMethod(Method):
     def recipes(self) -> list[Settings]:
         """One, for images."""
         mechanism = Mechanism(
-            teachers=None, projected_dims=10, clip=1.0, bins=2, threshold=0.0, dither=True, counts_epsilon=0.01
+            teachers=None, projected_dims=40, clip=1.0, bins=2, threshold=0.0, dither=True, counts_epsilon=0.01
         )
         source = "research/research-log.md, section The paper's votes, used well"
         groups = {"mechanism": mechanism, "following": Following()}
@@ -80,6 +83,8 @@ class TunedMethod(Method):
         """Noise and the number of teachers follow from class counts."""
         mechanism = settings.of(Mechanism)
         require_positive("counts_epsilon", mechanism.counts_epsilon)
+        if (places := settings.of(Following).places) is not None:
+            raise InvalidValue("places", places, "not given", "Teachers hear all of their records.")
         if mechanism.noiseless or mechanism.threshold or mechanism.projected_dims is None:
             raise InvalidValue(
                 "noiseless, threshold, projected_dims",
@@ -132,7 +137,11 @@ class TunedMethod(Method):
         counts, votes = run.until(*VOTES)
         epsilon = run.settings.of(Mechanism).counts_epsilon
         iterations = run.settings.of(Following).iterations
-        return counts.problems([run.counts_step(epsilon)]) or vote_problems(votes, iterations=iterations)
+        # until 0.2.0 teachers had places for records, and those of one that was full could move each other
+        touched = None if run.settings.of(Following).places else run.schema.records_per_unit
+        return counts.problems([run.counts_step(epsilon)]) or vote_problems(
+            votes, iterations=iterations, touched=touched
+        )
 
 
 def planned(run: Run, counts: np.ndarray) -> Settings:
@@ -141,15 +150,17 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
     records, classes = max(1.0, math.fsum(counts)), run.spec.classes
     per_class = following.per_class
     if per_class is None:
-        per_class = round(mu_left(run.gate) * records / classes / _SIGNAL)
+        per_class = round(math.sqrt(mu_left(run.gate) * records / classes / _SIGNAL))
         per_class = max(_PER_CLASS[0], min(_PER_CLASS[1], per_class))
-    samples = max(2, per_class * classes)
-    queries = following.iterations * samples * (mechanism.projected_dims or 0)
-    votes = GNMax(sigma=1.0, bins=mechanism.bins, count=queries, grid=run.gate.grid(1.0))
-    (event,) = calibrate([votes], run.gate.budget, after=run.gate.ledger.tally)
-    assert isinstance(event, GNMax)
+    samples, each = max(2, per_class * classes), mechanism.projected_dims
+    assert each is not None
     teachers = mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records)))
-    each = records / teachers
+    asked = GNMaxAggregator(vote_sigma=1.0, touched=run.schema.records_per_unit, each=each)
+    votes = asked.event(run.gate, bins=mechanism.bins, count=samples * each)
+    (event,) = calibrate(
+        [replace(votes, count=following.iterations * votes.count)], run.gate.budget, after=run.gate.ledger.tally
+    )
+    assert isinstance(event, GNMax)
     mechanism = replace(
         mechanism,
         teachers=teachers,
@@ -157,8 +168,5 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
         clip=mechanism.clip * math.sqrt(run.spec.dims / _PIXELS),
         vote_sigma=event.sigma * (1 + 1e-6),
     )
-    places = following.places or math.ceil(
-        each + 4 * math.sqrt(each) + 4
-    )  # four deviations of how many a hash gives one of them
     settings = run.settings.with_group("mechanism", mechanism)
-    return settings.with_group("following", replace(following, per_class=per_class, places=places))
+    return settings.with_group("following", replace(following, per_class=per_class))

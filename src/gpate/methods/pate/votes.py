@@ -44,15 +44,16 @@ class Voting(Adversary):
     Args:
         run: its gate and ranks. Every rank counts the votes of its own teachers, and rank 0 decides on their sum.
         mechanism: with the number of teachers filled in.
+        touched: samples about which one privacy unit has a say; None: all.
     """
 
-    def __init__(self, run: Run, mechanism: Mechanism) -> None:
+    def __init__(self, run: Run, mechanism: Mechanism, *, touched: int | None = None) -> None:
         ranks = run.ranks
         if mechanism.noiseless and ranks.size > 1:
             raise InvalidValue(
                 "ranks", ranks.size, "1 without noise: a mean of numbers that are not whole depends on them"
             )
-        self.aggregate = None if mechanism.noiseless else mechanism.aggregator()
+        self.aggregate = None if mechanism.noiseless else mechanism.aggregator(touched=touched)
         self.samples = mechanism.samples
         self.gate, self.ranks, self.streams, self.device = run.gate, ranks, run.streams, run.device
 
@@ -161,15 +162,11 @@ class NearestVoters(Voting):
 
     def __init__(self, run: Run, settings: Settings, *, spec: GeneratorSpec) -> None:
         mechanism = settings.of(Mechanism)
-        super().__init__(run, mechanism)
+        super().__init__(run, mechanism, touched=run.schema.records_per_unit)  # each record about the nearest sample
         assert mechanism.teachers is not None
         assert mechanism.projected_dims is not None
-        following = settings.of(Following)
-        assert following.places is not None
-        self.part = SmoothPart(spec.shape, frequencies=following.frequencies, device=run.device)
-        self.teachers = run.records.nearest_teachers(
-            mechanism.teachers, self.part, places=following.places, device=run.device
-        )
+        self.part = SmoothPart(spec.shape, frequencies=settings.of(Following).frequencies, device=run.device)
+        self.teachers = run.records.nearest_teachers(mechanism.teachers, self.part.basis, device=run.device)
         self.labels = (torch.arange(self.samples) % spec.classes).to(run.device)  # as many of each class
         self.directions = mechanism.projected_dims
 
@@ -198,9 +195,9 @@ def turn_of(proposed: Tensor, winners: Released[Winners], aggregate: DPGradAgg, 
     return Turn(proposed, change, answered)
 
 
-def vote_problems(run: FinishedRun, *, iterations: int | None) -> list[str]:
+def vote_problems(run: FinishedRun, *, iterations: int | None, touched: int | None = None) -> list[str]:
     """How the entries of a finished run differ from those of `Voting`: thresholds, where there are any, in every iteration, and votes on
-    those that passed.
+    those that passed; `touched` is that of its teachers.
 
     A run ends after its iterations, if they are given, or when the budget does not allow one more in which every coordinate passes.
     Of how many coordinates passed only the range is known beforehand.
@@ -210,7 +207,9 @@ def vote_problems(run: FinishedRun, *, iterations: int | None) -> list[str]:
     if mechanism.noiseless:
         return _noiseless_problems(run, iterations or 1)
     queries = mechanism.samples * (mechanism.projected_dims or spec.dims)
-    *asks, answer = mechanism.aggregator().aggregator.events(run.grids, queries=queries, bins=mechanism.bins)
+    *asks, answer = mechanism.aggregator(touched=touched).aggregator.events(
+        run.grids, queries=queries, bins=mechanism.bins
+    )
     first = "threshold" if asks else "vote"
     done, before = 0, ""
     known: dict[int, str | None] = {}  # an entry that repeats is one object

@@ -7,18 +7,19 @@ to learn. A record r of class y belongs to that of the student's records x_1 ...
 
 so a teacher's wish for x_i is the sum of r - x_i over its records that belong to x_i: the descent direction of its quantisation error
 sum_r min_i |r - x_i|^2, as in k-means. Records share the student's records among them, so these stay apart and the student does not
-collapse onto the mean of a class. The other x_i of the class are pulled as well, but weakly, so that one that is nearest to no record
-comes back among them.
+collapse onto the mean of a class.
 
-What a teacher wants depends on its own records and on what the student proposed, nothing else, to the last bit: every teacher has the
-same public number of places for records, so all products have public shapes and a record is at a place of its own teacher. (Products
-of as many rows as there are records would not do: their last bits depend on the number of rows, and a ballot near the edge of a bin
-could move in teachers that do not have the record.) Records beyond the places do not count. Wishes leave as `Sensitive`.
+**Guarantee.** A record has a say about one of the student's records, the nearest: with it or without it, all wishes of other teachers, and
+all other wishes of its own, are the same to the last bit (a ballot at the edge of a bin would move otherwise). Products of matrices do
+not give that by themselves, since their last bits depend on how many rows there are. So all numbers are whole multiples of public
+steps, coarse enough that sums of them are exact in double precision, in whatever order and on whatever device they are added up.
+Wishes leave as `Sensitive`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -26,37 +27,40 @@ from torch import Tensor
 from gpate.boundary import Sensitive
 from gpate.records.teachers.training import TeacherRecords
 
-_RIVALS = 4
-"""A record pulls all records of the student that are not nearest to it, together, this many times weaker than the nearest."""
-
 BLOCK = 256
 """Teachers at a time: the same whatever the ranks, which share whole blocks."""
+
+_ROWS = 4096
+"""Records whose smooth part is computed at a time. Speed only."""
+
+_EXACT = 52
+"""Bits of whole numbers that double precision can add up."""
+
+_BITS = 24
+"""What teachers see of a record is at most 2^24 steps long, so products of two are below 2^48."""
 
 
 class NearestTeachers:
     """Teachers and their records. Made by `PrivateRecords.nearest_teachers`.
 
     Args:
-        records: of these teachers.
-        part: what they see of a record: a public linear map to a few numbers, on their device.
-        places: for records of each teacher; a public number.
+        records: of these teachers; numbers between 0 and 1.
+        basis: what they see of a record: its products with these orthonormal columns, [numbers of a record, dims]; public.
         device: where they compute.
     """
 
-    def __init__(
-        self, records: TeacherRecords, part: Callable[[Tensor], Tensor], *, places: int, device: torch.device
-    ) -> None:
+    def __init__(self, records: TeacherRecords, basis: Tensor, *, device: torch.device) -> None:
         partition = records.partition
         self.teachers, self.first = partition.teachers, records.first
-        column = torch.arange(places, device=partition.order.device)
-        order = torch.cat([partition.order, partition.order.new_full((places,), partition.blank)])
-        index = order[partition.offsets[:-1, None] + column]
-        index = torch.where(column < partition.sizes[:, None], index, partition.blank)
-        self._labels = partition.gather(records.labels, index, -1).to(device)
-        self._seen = [
-            part(partition.gather(records.features, few).to(device).flatten(0, 1)).view(*few.shape, -1)
-            for few in index.split(BLOCK)
-        ]
+        numbers = len(basis)
+        self._step = 2.0 ** math.ceil(math.log2(numbers) / 2 - _BITS)
+        fine = 2.0 ** -((_EXACT - math.ceil(math.log2(numbers))) // 2)
+        columns = _whole(basis.to(device), fine)
+        order = partition.order.to(records.features.device)
+        parts = [_whole(records.features[few].to(device), fine) @ columns for few in order.split(_ROWS)]
+        self._seen = _whole(torch.cat([columns[:0], *parts]), self._step)
+        self._labels = records.labels[order.to(records.labels.device)].to(device)
+        self._offsets = partition.offsets.to(device)
 
     def __repr__(self) -> str:
         return f"NearestTeachers(teachers={self.teachers}, <withheld>)"
@@ -71,11 +75,31 @@ class NearestTeachers:
         Yields:
             Sensitive [block, m, dims].
         """
-        alike = labels[:, None] == labels
-        others = 1 / (_RIVALS * alike.sum(1).to(records.dtype))
-        for seen, own in zip(self._seen, self._labels.split(BLOCK), strict=True):
-            same = own[..., None] == labels  # [block, places, m]
-            distance = records.square().sum(1) - 2 * (seen @ records.T)  # less |r|^2, which is the same for all
-            nearest = distance.masked_fill(~same, torch.inf).argmin(2, keepdim=True)
-            weight = others.expand(same.shape).scatter(2, nearest, 1.0) * same
-            yield Sensitive(torch.bmm(weight.mT, seen) - weight.sum(1)[..., None] * records)
+        x = _whole(records, self._step)
+        nearest = self._nearest(x, labels)
+        for first in range(0, self.teachers, BLOCK):
+            edges = self._offsets[first : first + BLOCK + 1]
+            start, stop, block = int(edges[0]), int(edges[-1]), len(edges) - 1
+            teacher = torch.repeat_interleave(
+                torch.arange(block, device=x.device), edges.diff(), output_size=stop - start
+            )
+            mine = nearest[start:stop]
+            heard = mine >= 0  # classes that were not asked for have no say
+            pair = (teacher * len(x) + mine)[heard]
+            total = x.new_zeros(block * len(x), x.shape[1]).index_add_(0, pair, self._seen[start:stop][heard])
+            count = torch.bincount(pair, minlength=len(total)).view(block, len(x), 1)
+            yield Sensitive((total.view(block, *x.shape) - count * x).to(records.dtype))
+
+    def _nearest(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Which of the student's records each record belongs to; -1 if there is none of its class."""
+        nearest = torch.full_like(self._labels, -1)
+        for c in labels.unique():
+            mine, asked = torch.nonzero(self._labels == c)[:, 0], torch.nonzero(labels == c)[:, 0]
+            distance = x[asked].square().sum(1) - 2 * (self._seen[mine] @ x[asked].T)  # less |r|^2, the same for all
+            nearest[mine] = asked[distance.argmin(1)]
+        return nearest
+
+
+def _whole(values: Tensor, step: float) -> Tensor:
+    """The nearest multiples of a step, which is a power of two, in double precision."""
+    return (values.double() / step).round_() * step
