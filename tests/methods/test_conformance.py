@@ -59,7 +59,6 @@ SYSTEMS = {
                 {"average": 1.0},
                 {"threshold": 0.5},
                 {"noiseless": True},
-                {"places": 9},
             ],
         ),
         System(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from gpate.boundary import Gate
 from gpate.datasets import load
 from gpate.generators.networks import SINCE_0_1_0
 from gpate.methods import method_named, recipes
-from gpate.methods.base import execute, settings_of
+from gpate.methods.base import Run, execute, settings_of
 from gpate.methods.pate import Following, Mechanism, tuned
+from gpate.methods.settings import Settings
 from gpate.release import Release
-from gpate.run.folder import RunFolder
+from gpate.run.folder import RunFolder, RunFolderError
 from tests.methods.neighbours import move, releases_of_neighbours, squared
 from tests.methods.runs import make_run
 from tests.methods.small import IMAGES, images
@@ -146,3 +148,26 @@ def test_a_record_moves_the_votes_about_one_sample_and_no_others(out: int) -> No
         assert squared(move(pair)) <= event.count * event.l2_sensitivity**2 + 1e-9
         about += touched.tolist()
     assert about, "it is heard"
+
+
+def test_small_images_have_as_many_directions_as_are_smooth(tmp_path: Path) -> None:
+    """Noticed before anything is paid for."""
+    model = Synthesizer(epsilon=2.0, recipe="paper-tuned", seed=1, settings={"iterations": 2, "frequencies": 3})
+    model.fit(*images(), schema=IMAGES, out=tmp_path / "run")
+    assert settings_of(Release.load(tmp_path / "run" / "release").settings).of(Mechanism).projected_dims == 9
+    assert verify(tmp_path / "run" / "release").passed
+
+
+def test_a_run_that_was_begun_with_places_is_left_to_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tuned.planned
+
+    def as_it_was(run: Run, counts: np.ndarray) -> Settings:
+        found = plan(run, counts)
+        return found.with_group("following", replace(found.of(Following), places=23))
+
+    monkeypatch.setattr(tuned, "planned", as_it_was)
+    model = Synthesizer(epsilon=2.0, recipe="paper-tuned", seed=1, settings=SMALL)
+    with pytest.raises(RunFolderError, match=r"finish it with 0\.2\.0"):
+        model.fit(*images(), schema=IMAGES, out=tmp_path / "run")

@@ -98,6 +98,8 @@ class GNMaxAggregator:
     def event(self, gate: Grids, *, bins: int, count: int) -> GNMax:
         """What `count` answers cost."""
         samples, grid = count // self.each, gate.grid(self.vote_sigma)
+        if self.touched is not None and samples * self.each != count:
+            raise InvalidValue("queries", count, f"a multiple of the {self.each} about each sample")
         if self.touched is None or self.touched >= samples:
             return GNMax(sigma=self.vote_sigma, bins=bins, count=count, grid=grid)
         return GroupedGNMax(

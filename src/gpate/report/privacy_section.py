@@ -177,7 +177,5 @@ def _noise(spent: Tally) -> str:
 
 def _spaced(kind: str) -> str:
     """NoisyMaxThreshold -> Noisy max threshold; Gauss and GNMax keep their capitals."""
-    if kind.startswith("GN"):
-        return kind
-    words = re.findall(r"[A-Z]+[a-z]*", kind)
-    return " ".join(word if not i or word == "Gaussian" else word.lower() for i, word in enumerate(words))
+    words = re.findall(r"GNMax|[A-Z]+[a-z]*", kind)
+    return " ".join(word if not i or word in ("Gaussian", "GNMax") else word.lower() for i, word in enumerate(words))

@@ -133,7 +133,7 @@ class Following:
     Attributes:
         iterations: rounds of votes; the noise of a vote follows from their number.
         per_class: records of each class that are voted on in an iteration; None chooses them by the budget and the noisy class counts.
-        places: None; read from releases of 0.2.0, whose teachers had so many places for records, and paid for all queries.
+        places: not used, and None in a run. Releases of 0.2.0 have it: teachers had so many places for records, and paid for all queries.
         frequencies: directions are of the lowest so many cosines each way.
         step: what a released change is multiplied by.
         replays: steps on the targets of earlier iterations, beside the one on today's.

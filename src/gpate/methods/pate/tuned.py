@@ -34,6 +34,7 @@ import numpy as np
 from gpate.accounting import GNMax, calibrate
 from gpate.boundary import GNMaxAggregator
 from gpate.errors import InvalidValue, require_epsilon, require_positive
+from gpate.features.smooth import SmoothPart
 from gpate.generators import spec_for
 from gpate.generators.replay import ReplayingStudent
 from gpate.methods.adversarial_training import train_student
@@ -42,6 +43,7 @@ from gpate.methods.finished_run import FinishedRun
 from gpate.methods.pate.settings import Following, Mechanism
 from gpate.methods.pate.votes import VOTES, NearestVoters, vote_problems
 from gpate.methods.settings import Settings
+from gpate.run.folder import RunFolderError
 from gpate.run.transcript import mu_left
 
 _SIGNAL = 100.0
@@ -83,8 +85,6 @@ class TunedMethod(Method):
         """Noise and the number of teachers follow from class counts."""
         mechanism = settings.of(Mechanism)
         require_positive("counts_epsilon", mechanism.counts_epsilon)
-        if (places := settings.of(Following).places) is not None:
-            raise InvalidValue("places", places, "not given", "Teachers hear all of their records.")
         if mechanism.noiseless or mechanism.threshold or mechanism.projected_dims is None:
             raise InvalidValue(
                 "noiseless, threshold, projected_dims",
@@ -116,6 +116,10 @@ class TunedMethod(Method):
             run.ranks.share(lambda: run.folder.once("settings.json", lambda: planned(run, counts).to_json()))
         )
         following = settings.of(Following)
+        if following.places is not None:
+            raise RunFolderError(
+                f"{run.folder.path} was begun by gpate 0.2.0, whose votes were paid for in another way. Fix: finish it with 0.2.0."
+            )
         student = ReplayingStudent(
             run.spec,
             init=run.streams.torch("init"),
@@ -145,15 +149,18 @@ class TunedMethod(Method):
 
 
 def planned(run: Run, counts: np.ndarray) -> Settings:
-    """Fills in teachers, records of an iteration, clip and noise, from the noisy class counts and what is left of the budget."""
+    """Fills in teachers, records of an iteration, directions (small images have fewer), clip and noise, from the noisy class counts and
+    what is left of the budget.
+    """
     mechanism, following = run.settings.of(Mechanism), run.settings.of(Following)
     records, classes = max(1.0, math.fsum(counts)), run.spec.classes
     per_class = following.per_class
     if per_class is None:
         per_class = round(math.sqrt(mu_left(run.gate) * records / classes / _SIGNAL))
         per_class = max(_PER_CLASS[0], min(_PER_CLASS[1], per_class))
-    samples, each = max(2, per_class * classes), mechanism.projected_dims
-    assert each is not None
+    assert mechanism.projected_dims is not None
+    smooth = SmoothPart(run.spec.shape, frequencies=following.frequencies).dims
+    samples, each = max(2, per_class * classes), min(mechanism.projected_dims, smooth)
     teachers = mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records)))
     asked = GNMaxAggregator(vote_sigma=1.0, touched=run.schema.records_per_unit, each=each)
     votes = asked.event(run.gate, bins=mechanism.bins, count=samples * each)
@@ -165,8 +172,9 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
         mechanism,
         teachers=teachers,
         samples=samples,
+        projected_dims=each,
         clip=mechanism.clip * math.sqrt(run.spec.dims / _PIXELS),
         vote_sigma=event.sigma * (1 + 1e-6),
     )
     settings = run.settings.with_group("mechanism", mechanism)
-    return settings.with_group("following", replace(following, per_class=per_class))
+    return settings.with_group("following", replace(following, per_class=per_class, places=None))

@@ -30,8 +30,8 @@ from gpate.records.teachers.training import TeacherRecords
 BLOCK = 256
 """Teachers at a time: the same whatever the ranks, which share whole blocks."""
 
-_ROWS = 4096
-"""Records whose smooth part is computed at a time. Speed only."""
+_AT_A_TIME = 2**22
+"""Numbers of records whose products are computed at a time. Speed and memory only."""
 
 _EXACT = 52
 """Bits of whole numbers that double precision can add up."""
@@ -53,11 +53,15 @@ class NearestTeachers:
         partition = records.partition
         self.teachers, self.first = partition.teachers, records.first
         numbers = len(basis)
+        self._longest = math.sqrt(numbers)
         self._step = 2.0 ** math.ceil(math.log2(numbers) / 2 - _BITS)
         fine = 2.0 ** -((_EXACT - math.ceil(math.log2(numbers))) // 2)
         columns = _whole(basis.to(device), fine)
         order = partition.order.to(records.features.device)
-        parts = [_whole(records.features[few].to(device), fine) @ columns for few in order.split(_ROWS)]
+        parts = [
+            _whole(_within(records.features[few].to(device), 0.0, 1.0), fine) @ columns
+            for few in order.split(max(1, _AT_A_TIME // numbers))
+        ]
         self._seen = _whole(torch.cat([columns[:0], *parts]), self._step)
         self._labels = records.labels[order.to(records.labels.device)].to(device)
         self._offsets = partition.offsets.to(device)
@@ -75,7 +79,7 @@ class NearestTeachers:
         Yields:
             Sensitive [block, m, dims].
         """
-        x = _whole(records, self._step)
+        x = _whole(_within(records, -self._longest, self._longest), self._step)
         nearest = self._nearest(x, labels)
         for first in range(0, self.teachers, BLOCK):
             edges = self._offsets[first : first + BLOCK + 1]
@@ -98,6 +102,11 @@ class NearestTeachers:
             distance = x[asked].square().sum(1) - 2 * (self._seen[mine] @ x[asked].T)  # less |r|^2, the same for all
             nearest[mine] = asked[distance.argmin(1)]
         return nearest
+
+
+def _within(values: Tensor, low: float, high: float) -> Tensor:
+    """Each number for itself: what sums are exact for, whatever is given."""
+    return values.nan_to_num(0.0).clamp(low, high)
 
 
 def _whole(values: Tensor, step: float) -> Tensor:
