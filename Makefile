@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml research/pyproject.toml
 demo: $(STAMP) ## fits digits, samples, draws real against synthetic, prints the privacy statement; a minute
 	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
-test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones: eleven minutes of CPU time, some six on two free cores
+test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones: twelve minutes of CPU time, seven on two cores
 	@$(MAKE) --no-print-directory -j 2 test-quick lint
 
 # By work stealing each worker has tests that follow each other, and makes what a file's tests share once.
