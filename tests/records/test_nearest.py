@@ -97,6 +97,35 @@ def test_others_do_not_move_however_close_records_and_samples_lie(seed: int, cou
     assert int(moved.sum()) <= 1
 
 
+def test_numbers_are_exact_whoever_else_is_there_and_in_whatever_order() -> None:
+    """At the size of real images, where the last bits of plain products depend on the number of rows, and those of sums on the order."""
+    stream = torch.Generator().manual_seed(3)
+    basis = torch.linalg.qr(torch.randn(784, 64, generator=stream)).Q
+    many, asked = torch.rand(300, 784, generator=stream), torch.rand(6, 784, generator=stream) @ basis
+
+    def group(keep: Tensor, seed: int = 0) -> NearestTeachers:
+        hashes = np.random.default_rng(seed).integers(0, 2**64, len(keep), dtype=np.uint64, endpoint=False)
+        own = Partition.from_hashes(hashes, teachers=1)
+        labels = torch.zeros(len(keep), dtype=torch.int64)
+        return NearestTeachers(
+            TeacherRecords(features=many[keep], labels=labels, partition=own), basis, device=torch.device("cpu")
+        )
+
+    everyone, whole = torch.arange(300), group(torch.arange(300))
+    place = {int(record): row for row, record in enumerate(_order(300))}
+    for record in (0, 5, 299):
+        assert torch.equal(group(everyone[[record]])._seen[0], whole._seen[place[record]])
+    ones = torch.zeros(6, dtype=torch.int64)
+    first, second = (opened(next(group(everyone, seed).change_wanted(asked.double(), ones))) for seed in (0, 1))
+    assert torch.equal(first, second)
+
+
+def _order(count: int) -> list[int]:
+    """Of the records inside the one teacher of the test above."""
+    hashes = np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64, endpoint=False)
+    return Partition.from_hashes(hashes, teachers=1).order.tolist()
+
+
 def test_a_teacher_without_records_and_a_class_that_was_not_asked_for() -> None:
     own = records(500)
     found = wishes(own)

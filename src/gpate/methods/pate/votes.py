@@ -5,7 +5,8 @@ paper's nonprivate runs and for a plain DC-GAN (one teacher), the teachers' mean
 infinite.
 
 **Persons.** A record moves one teacher's vote, and so would all records that one teacher holds together: a unit that belongs to
-one teacher costs no more than a single record.
+one teacher costs no more than a single record. Where a record has a say about one sample only (`NearestVoters`), the samples that all
+records of a unit may have a say about are paid for.
 """
 
 from __future__ import annotations
