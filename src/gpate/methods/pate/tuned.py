@@ -49,8 +49,9 @@ from gpate.run.transcript import mu_left
 _SIGNAL = 100.0
 """mu times the records of a class, over the square of the records of a class in an iteration: what `planned` aims at."""
 
-_PER_CLASS = (2, 16)
-"""At least and at most: with one alone the student would learn the mean of each class."""
+_PER_CLASS = (2, 4)
+"""At least and at most: with one alone the student would learn the mean of each class, and from more than four a classifier learns less,
+at any epsilon (research log)."""
 
 _MOST_TEACHERS = 4000
 """The paper's."""
