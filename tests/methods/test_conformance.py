@@ -91,9 +91,16 @@ SYSTEMS = {
         ),
         System(
             recipe="gswgan",
-            settings={**GAN, "discriminators": 5, "critic_batch": 4, "critic_every": 2, "warm_steps": 2},
+            settings={
+                **GAN,
+                "discriminators": 5,
+                "critic_batch": 4,
+                "critic_every": 2,
+                "warm_steps": 2,
+                "average": 0.9,
+            },
             events={"Laplace", "OneOfManyGaussian"},
-            bad=BAD,
+            bad=[*BAD, {"average": 1.0}],
         ),
         System(
             recipe="dpmerf",

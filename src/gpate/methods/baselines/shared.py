@@ -27,6 +27,7 @@ from gpate.accounting.expected import event_difference
 from gpate.boundary import Gate, Grids
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.generators import GeneratorSpec, Student, spec_for
+from gpate.generators.averaged import AveragedStudent
 from gpate.methods.adversarial_training import Adversary, train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
 from gpate.methods.finished_run import FinishedRun
@@ -50,6 +51,8 @@ class Adversarial:
         iterations: of the student.
         samples: records that the student proposes in one iteration.
         learning_rate: Adam's, of the student.
+        average: decay of a running mean of the student's weights, which is then what is released, after a learning rate that falls to zero
+            over the run; 0 releases the last weights, at a constant rate.
         latent: length of the latent vector.
         counts_share: of epsilon, for the class counts; they say how many records there are and how labels are drawn.
         outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
@@ -60,6 +63,7 @@ class Adversarial:
     iterations: int = 2000
     samples: int = 64
     learning_rate: float = 2e-4
+    average: float = 0.0
     latent: int = 50
     counts_share: float = 0.01
     outside_share: float = 0.001
@@ -69,6 +73,8 @@ class Adversarial:
         require_count("iterations", self.iterations, 1)
         require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
         require_positive("learning_rate", self.learning_rate)
+        if not 0.0 <= self.average < 1.0:
+            raise InvalidValue("average", self.average, "at least 0 and below 1")
         require_count("latent", self.latent, 1)
         require_probability("counts_share", self.counts_share)
         if self.outside_share and not 0.0 < self.outside_share < 0.5:
@@ -153,12 +159,16 @@ class Baseline(Method):
         counts = run.class_counts(run.gate.budget.pure).value
         own = run.settings.of(Adversarial).for_records(math.fsum(counts))
         adversary = self.adversary(run, own)
-        student = Student(
-            run.spec,
-            init=run.streams.torch("init"),
-            learning_rate=own.learning_rate,
-            shares=proportions(counts),
-            device=run.device,
+        options: dict[str, Any] = {
+            "init": run.streams.torch("init"),
+            "learning_rate": own.learning_rate,
+            "shares": proportions(counts),
+            "device": run.device,
+        }
+        student = (
+            AveragedStudent(run.spec, iterations=own.iterations, average=own.average, **options)
+            if own.average
+            else Student(run.spec, **options)
         )
         train_student(adversary, student, run, iterations=own.iterations)
         return Fitted(student.network, run.spec, student.shares, run.settings.with_group(self.name, own))
