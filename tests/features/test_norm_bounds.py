@@ -34,7 +34,7 @@ from gpate.streams import Streams
 from tests.methods.runs import make_run, settings_for
 
 SHAPE = (1, 8, 8)
-DARK = np.concatenate([np.zeros(32), np.full(32, 1e-30)])
+DARK = np.concatenate([np.zeros(32), np.full(160, 1e-30)])
 
 
 def learned() -> FeatureMap:
@@ -52,8 +52,12 @@ def labelling() -> FeatureMap:
     return Standardised(features, state)
 
 
-def image_map(**settings: Any) -> FeatureMap:
-    return image_features(SHAPE, settings=ImageFeatures(**settings), streams=Streams(0))
+def image_map(shape: tuple[int, int, int] = SHAPE, **settings: Any) -> FeatureMap:
+    return image_features(shape, settings=ImageFeatures(**settings), streams=Streams(0))
+
+
+def shape_of(name: str) -> tuple[int, int, int]:
+    return (3, 8, 8) if name == "colours" else SHAPE
 
 
 MAPS: dict[str, Callable[[], FeatureMap]] = {
@@ -62,6 +66,7 @@ MAPS: dict[str, Callable[[], FeatureMap]] = {
     "Fourier": partial(image_map, direction=0.0, frequencies=33),
     "both": partial(image_map, base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
     "side by side": partial(image_map, base="scattering+pixels", frequencies=33),
+    "colours": partial(image_map, (3, 8, 8), base="pixels", frequencies=33, colours=0.4),
     "learned": learned,
     "labeller": labelling,
 }
@@ -74,12 +79,12 @@ def map_named(name: str) -> FeatureMap:
 
 
 @pytest.mark.parametrize("name", MAPS)
-@given(record=hnp.arrays(np.float32, 64, elements=st.floats(0.0, 1.0, width=32)) | st.just(DARK.astype(np.float32)))
+@given(record=hnp.arrays(np.float32, 192, elements=st.floats(0.0, 1.0, width=32)) | st.just(DARK.astype(np.float32)))
 @settings(max_examples=40)
 def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> None:
     """Up to rounding; the gate cuts what is over."""
-    phi = map_named(name)
-    vector = phi(torch.from_numpy(record).view(1, *SHAPE))
+    phi, shape = map_named(name), shape_of(name)
+    vector = phi(torch.from_numpy(record[: math.prod(shape)]).view(1, *shape))
     assert vector.shape == (1, phi.dims)
     assert float(vector.double().norm()) <= phi.bound * (1 + 1e-6)
 
@@ -87,11 +92,11 @@ def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> No
 @pytest.mark.parametrize("name", MAPS)
 def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) -> None:
     """To the last bit: otherwise leaving out one record would move the others too."""
-    phi, stream = map_named(name), torch.Generator().manual_seed(0)
-    record = torch.rand(1, *SHAPE, generator=stream)
+    phi, shape, stream = map_named(name), shape_of(name), torch.Generator().manual_seed(0)
+    record = torch.rand(1, *shape, generator=stream)
     seen = []
     for place in range(20):
-        chunk = torch.rand(20, *SHAPE, generator=stream)
+        chunk = torch.rand(20, *shape, generator=stream)
         chunk[place] = record
         seen.append(phi(chunk)[place])
     assert all(torch.equal(seen[0], other) for other in seen)
@@ -101,9 +106,10 @@ def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) ->
 @pytest.mark.parametrize("out", [0, 7, 32, 44])
 def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out: int, tmp_path: Path) -> None:
     """Through the method's own chunks, in integers, exactly."""
-    phi, everyone = map_named(name), np.arange(45)
-    pictures, labels = np.random.default_rng(0).integers(0, 256, (45, 8, 8), dtype=np.uint8), everyone % 3
-    schema = ImageSchema(channels=1, height=8, width=8, classes=("a", "b", "c"))
+    phi, (channels, *size), everyone = map_named(name), shape_of(name), np.arange(45)
+    pictures = np.random.default_rng(0).integers(0, 256, (45, *size, *[3] * (channels == 3)), dtype=np.uint8)
+    labels = everyone % 3
+    schema = ImageSchema(channels=channels, height=size[0], width=size[1], classes=("a", "b", "c"))
     mechanism = NoisySum(sigma=3.0, dimension=phi.dims, groups=3, l2_bound=phi.bound)
 
     def sums(kept: np.ndarray) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The feature map of the first round for images: direction and Fourier features of the scattering transform.
+"""The feature map of the first round for images: direction and Fourier features of the scattering transform, and colours.
 
 >>> phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=100), streams=Streams(0))
 >>> phi.dims, phi.bound
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.features.colours import ColourSpectrum
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Together, Transform, Unit
 from gpate.features.fourier import fourier_features
 from gpate.features.scattering import LumaScattering, Scattering, scales_for
@@ -35,6 +36,7 @@ class ImageFeatures:
         direction: budget fraction of the base's direction; the rest is for its Fourier features.
         frequencies: of the Fourier features.
         bandwidths: of the Fourier features, in the units of the base. 0.2, and 0.5 beside it for colour images.
+        colours: budget fraction of the `ColourSpectrum`, out of the whole; for colour images only.
     """
 
     base: str = "auto"
@@ -43,12 +45,15 @@ class ImageFeatures:
     direction: float = 0.2
     frequencies: int = 5000
     bandwidths: tuple[float, ...] | None = None
+    colours: float = 0.0
 
     def __post_init__(self) -> None:
         if self.base != "auto" and not set(self.base.split("+")) <= set(_BASES):
             raise InvalidValue("base", self.base, f"auto, or of {', '.join(_BASES)}, joined by +")
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
+        if not 0.0 <= self.colours < 1.0:
+            raise InvalidValue("colours", self.colours, "at least 0 and below 1")
         if self.bandwidths is not None:
             object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
             require_count("bandwidths", len(self.bandwidths), 1)
@@ -72,7 +77,8 @@ class ImageFeatures:
         """Length of a vector of the map for images of one shape, without drawing it."""
         settings = self.filled(shape)
         base = sum(_base(part, shape, settings).dims for part in settings.base.split("+"))
-        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1)
+        colours = ColourSpectrum(shape).dims if self.colours else 0
+        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1) + colours
 
 
 def image_features(
@@ -100,7 +106,10 @@ def image_features(
             device=device,
         )
         parts.append((fourier, 1 - settings.direction))
-    return Composed(base, Combined([part for part, _ in parts], weights=[weight for _, weight in parts]))
+    phi = Composed(base, Combined([part for part, _ in parts], weights=[weight for _, weight in parts]))
+    if not settings.colours:
+        return phi
+    return Combined([phi, ColourSpectrum(shape, device=device)], weights=[1 - settings.colours, settings.colours])
 
 
 def _base(kind: str, shape: tuple[int, int, int], settings: ImageFeatures) -> Transform:

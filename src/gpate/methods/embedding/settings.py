@@ -150,9 +150,10 @@ SMALL_IMAGES = Embedding(
 
 COLOUR_IMAGES = Embedding(
     shares=(0.28, *[0.08] * 9),
+    first=ImageFeatures(colours=0.1),
     matching=Matching(steps=1600, batch=400, memory=0.95),
     rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),
-    last_matching=Matching(steps=1000, batch=400, memory=0.95, learning_rate=5e-4),
+    last_matching=Matching(steps=2500, batch=400, memory=0.95, learning_rate=5e-4),
     labelling=Labelling(share=0.4),
     maps=32,
 )
