@@ -119,6 +119,7 @@ class Embedding:
             "maps": min(self.maps, 16),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
+            "first.colours": 0.0,  # so short a training has classes or colours
             "matching.steps": steps(self.matching, 2.25),
             "matching.batch": min(self.matching.batch, _QUICK_BATCH),
             "matching.memory": 0.98,
