@@ -25,12 +25,12 @@ $(STAMP): pyproject.toml research/pyproject.toml
 demo: $(STAMP) ## fits digits, samples, draws real against synthetic, prints the privacy statement; a minute
 	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
-test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones: twelve minutes of CPU time, seven on two cores
+test: $(STAMP) ## lint, types, import contracts and all tests but the slow ones: ten minutes of CPU time, six on two cores
 	@$(MAKE) --no-print-directory -j 2 test-quick lint
 
 # By work stealing each worker has tests that follow each other, and makes what a file's tests share once.
 test-quick: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not engines"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not engines"
 
 test-slow: $(DOCS) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
