@@ -49,8 +49,6 @@ class ColourSpectrum:
         if channels != 3:
             raise InvalidValue("channels", channels, "3: red, green and blue", "Set `first.colours` to 0.")
         self._down, self._right = cosines(height, height).to(device), cosines(width, width).T.contiguous().to(device)
-        differences = torch.tensor([[1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
-        self._differences = (differences / differences.norm(dim=1, keepdim=True)).to(device)
         rows, columns = (torch.arange(float(side)).clamp(min=_LEAST_ORDER) / (2 * side) for side in (height, width))
         self._usual = (channels * _POWER / (rows[:, None] ** 2 + columns**2)).sqrt().to(device)
         self.dims = 2 * height * width
@@ -58,7 +56,7 @@ class ColourSpectrum:
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, 3, height, width] -> [m, dims]."""
-        differences = (self._differences @ records.flatten(2)).view(-1, 2, *records.shape[2:])
-        sizes = (self._down @ differences @ self._right).abs() / self._usual
-        v = sizes.flatten(1)
+        red, green, blue = records.unbind(1)
+        differences = torch.stack([(red - blue) / math.sqrt(2), (red - 2 * green + blue) / math.sqrt(6)], 1)
+        v = ((self._down @ differences @ self._right).abs() / self._usual).flatten(1)
         return v / aligned(v).norm(dim=1, keepdim=True).clamp(min=self._length)
