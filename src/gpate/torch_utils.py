@@ -11,9 +11,13 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.adam import Adam
 from gpate.errors import InvalidValue
+
+_LINE = 32
+"""Numbers in a cache line of a GPU."""
 
 _WARM_UP = 3
 """Calls before the recording, in which libraries choose their kernels and memory is allocated."""
@@ -81,6 +85,13 @@ class Recorded:
         with torch.cuda.stream(side):
             self._function()
         main.wait_stream(side)
+
+
+def aligned(rows: Tensor) -> Tensor:
+    """Rows filled up with zeros to whole cache lines on a GPU, which else adds up a row in an order that depends on where it begins:
+    the first, second, third and fourth of rows of odd length begin at different places of a load of four numbers.
+    """
+    return F.pad(rows, (0, -rows.shape[1] % _LINE)) if rows.is_cuda else rows
 
 
 @cache

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from gpate.accounting import Budget, DiscreteGaussian, Laplace
 from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyCounts, NoisySum, NoisyTally, RecordVectors, Sensitive
-from gpate.boundary.sums import bounded_steps, sum_of_steps, summed_by_unit
+from gpate.boundary.sums import bounded_steps, lengths, sum_of_steps, summed_by_unit
 from gpate.boundary.values import opened
 from gpate.errors import BudgetExceeded, InvalidValue
 
@@ -263,3 +263,20 @@ def test_counts_of_units_have_k_times_the_sensitivity() -> None:
     assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).pure_epsilon == pytest.approx(0.1)
     assert NoisyCounts(classes=2, epsilon=0.1, records_per_unit=3).event(gate).scale == pytest.approx(30.0)  # type: ignore[attr-defined]
     assert NoisyTally(sigma=6.0, properties=4, records_per_unit=3).event(gate).mu == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("dimension", [3, 1501, 32_769, 40_001])
+def test_a_length_is_the_same_in_any_company(dimension: int) -> None:
+    """To the last bit: threads divide the sum of one long row among them, and not those of two."""
+    stream, threads = torch.Generator().manual_seed(0), torch.get_num_threads()
+    rows = torch.randn(40, dimension, generator=stream, dtype=torch.float64)
+    torch.set_num_threads(2)
+    try:
+        together = lengths(rows)
+        alone = torch.cat([lengths(row[None]) for row in rows])
+        pairs = torch.cat([lengths(pair) for pair in rows.split(2)])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(together, alone)
+    assert torch.equal(together, pairs)
+    np.testing.assert_allclose(together.numpy(), np.linalg.norm(rows.numpy(), axis=1), rtol=1e-14)

@@ -301,13 +301,16 @@ def _folder(name: str, content: bytes) -> Odd:
     return Odd("folder", f"image {name} {content[:6]!r}", PICTURES, write)
 
 
-def _label(label: Any) -> Odd:
+ODD_LABELS = (None, 0, 7, "zebra", "", math.nan, 0.5, [1], object(), b"bar", True, 10**30, 10**5000)
+
+
+def _label(label: Any, others: list[Any]) -> Odd:
     def write(folder: Path, with_: bool) -> tuple[Any, Any]:
         pictures = np.full((7 if with_ else 6, 8, 8), 50, dtype=np.uint8)
-        labels = np.fromiter([*["bar", "dot"] * 3, *([label] if with_ else [])], dtype=object, count=len(pictures))
-        return pictures, labels
+        return pictures, [*others * 3, *([label] if with_ else [])]
 
-    return Odd("array", f"label {type(label).__name__}", PICTURES, write)
+    kind = type(others[0]).__name__
+    return Odd(f"array, {kind}", f"label {type(label).__name__} beside {kind}", PICTURES, write)
 
 
 def odd_records() -> list[Odd]:
@@ -321,5 +324,5 @@ def odd_records() -> list[Odd]:
     arrays = [
         _parquet(column, name, cells) for name, cells in _arrays().items() for column in ("age", "code", "seen", "ill")
     ]
-    labels = [_label(label) for label in (None, 0, 7, "zebra", "", math.nan, [1], object(), b"bar", True, 10**5000)]
+    labels = [_label(label, others) for label in ODD_LABELS for others in (["bar", "dot"], [0, 1], [0.0, 1.0])]
     return [*cells, *lines, *arrays, *(_folder(*case) for case in _pictures()), *labels]

@@ -23,8 +23,8 @@ from gpate.records import open_records
 from gpate.records.encoding import EncodedRecords, encode
 from gpate.records.source import open_source, read_whole
 from gpate.release import verify
-from gpate.schema import ImageSchema
-from tests.records.odd import COLUMNS, GOOD, TABLE, Odd, base, odd_records
+from gpate.schema import ImageSchema, Integer, TableSchema
+from tests.records.odd import COLUMNS, GOOD, ODD_LABELS, TABLE, Odd, base, odd_records
 
 KEY = bytes(32)
 ODD = odd_records()
@@ -74,6 +74,44 @@ def test_each_odd_record_is_read_and_changes_no_other(part: int, tmp_path: Path)
         moved = more.repairs - less.repairs
         assert bool(((moved >= 0) & (moved <= 1)).all()), odd.name
         assert added + int(moved[-1]) in (0, 1), odd.name  # it is there, or left out, or no record at all
+
+
+@pytest.mark.parametrize("classes", [("cat", "dog"), (0, 1), ("0", "1"), ("1", "0")], ids=str)
+@pytest.mark.parametrize(
+    "others", [[0, 1, 1], [0.0, 1.0, 1.0], [np.int8(0), np.float32(1), 1], ["0", "1", "1"]], ids=repr
+)
+def test_an_odd_label_changes_no_other(classes: tuple[str | int, ...], others: list[object]) -> None:
+    """One text, list or missing label among numbers: numpy makes text or objects of them all, and they must stay what they were."""
+    schema = ImageSchema(channels=1, height=8, width=8, classes=classes)
+
+    def counts(labels: list[object]) -> torch.Tensor:
+        pictures = np.zeros((len(labels), 8, 8), dtype=np.uint8)
+        return opened(open_records(pictures, labels, schema, key=KEY).class_counts())
+
+    before = counts(others)
+    assert before.sum() == 3
+    for label in ODD_LABELS:
+        for at in (0, 3):
+            moved = counts([*others[:at], label, *others[at:]]) - before
+            assert bool((moved >= 0).all()), repr(label)[:20]
+            assert int(moved.sum()) in (0, 1), repr(label)[:20]
+
+
+@pytest.mark.parametrize("first", [0, 2**53, 2**60], ids=str)
+@pytest.mark.parametrize("suffix", ["parquet", "frame"])
+def test_a_missing_row_id_changes_no_other(first: int, suffix: str, tmp_path: Path) -> None:
+    """Whole numbers beside a missing one would be rounded to floating point: other ids, hashes and teachers."""
+    schema = TableSchema(columns=(Integer(name="age", bounds=(0, 120)),), row_id="id")
+
+    def teachers(rows: int) -> torch.Tensor:
+        ids = pd.array([first + 7919 * i for i in range(60)] + [None] * (rows - 60), dtype="Int64")
+        data = pd.DataFrame({"id": ids, "age": np.arange(rows)})
+        if suffix == "parquet":
+            data.to_parquet(tmp_path / "x.parquet")
+        source = tmp_path / "x.parquet" if suffix == "parquet" else data
+        return open_records(source, None, schema, key=KEY)._of_teachers(20, None).partition.teacher_of_record[:60]
+
+    assert torch.equal(teachers(60), teachers(61))
 
 
 def _rows(records: EncodedRecords) -> Counter[bytes]:

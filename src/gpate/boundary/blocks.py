@@ -41,7 +41,7 @@ from torch import Tensor
 
 from gpate.accounting import DiscreteGaussian, Gaussian, grid_for
 from gpate.boundary.gate import Gate, Grids
-from gpate.boundary.sums import bounded_steps, checked_groups, sum_of_steps, summed_by_unit
+from gpate.boundary.sums import bounded_steps, checked_groups, lengths, sum_of_steps, summed_by_unit
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
 
@@ -228,7 +228,7 @@ class Vectors:
     def _by_unit(self, vectors: Tensor, units: Units) -> tuple[Tensor, Ints]:
         """The sum of each unit's records, each of them at most of norm 1, and the unit of each sum."""
         bounded = self._checked(vectors) / self.l2_bound
-        norms = torch.linalg.vector_norm(bounded, dim=1, keepdim=True)
+        norms = lengths(bounded)[:, None]
         bounded = (bounded / norms.clamp_min(1.0)).where(torch.isfinite(norms), 0.0)
         of = torch.from_numpy(units.of)
         sums, owners, _ = summed_by_unit(bounded, of, torch.zeros_like(of))
@@ -238,7 +238,7 @@ class Vectors:
         """Of the sum of each unit's records [units]."""
         sums, owners = self._by_unit(vectors, units)
         squares = np.zeros(units.number)
-        squares[owners] = sums.square().sum(1).numpy()
+        squares[owners] = lengths(sums).square().numpy()
         return squares
 
     def weighted(self, vectors: Tensor, units: Units, unit: float) -> tuple[Ints, Floats]:
@@ -246,7 +246,7 @@ class Vectors:
         sums, owners = self._by_unit(vectors, units)
         steps = (sums * torch.from_numpy(units.scale[owners])[:, None] / unit).trunc_()
         squares = np.zeros(units.number)
-        squares[owners] = steps.square().sum(1).numpy()
+        squares[owners] = lengths(steps).square().numpy()
         whole: Ints = sum_of_steps(steps, most=1.0 / unit).numpy()
         return whole, squares
 

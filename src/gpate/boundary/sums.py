@@ -29,6 +29,7 @@ from gpate.accounting import DiscreteGaussian, Event, Gaussian, Laplace, grid_fo
 from gpate.boundary.gate import Gate, Grids
 from gpate.boundary.values import Released, Sensitive, opened
 from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.torch_utils import aligned
 
 _MARGIN = 1e-9
 """Relative safety when scaling a vector down in floating point, far above rounding and far below the noise."""
@@ -243,12 +244,20 @@ def bounded_steps(vectors: Tensor, *, l2_bound: float, unit: float, owners: Tens
 def _norms(vectors: Tensor, owners: Tensor | None) -> Tensor:
     """The length of each vector, or of all of its owner's together: [vectors, 1]."""
     if owners is None:
-        lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        return lengths
-    squares = vectors.square().sum(1)
+        return lengths(vectors)[:, None]
+    squares = lengths(vectors).square()
     total = squares.new_zeros(int(owners.max()) + 1 if len(owners) else 0).index_add_(0, owners, squares)
     norms: Tensor = total.sqrt()[owners, None]
     return norms
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """The length of each of the vectors [vectors, dimension], to the last bit whatever vectors are beside it, and how many.
+
+    A sum of squares would not do: several threads divide that of a single long vector among them, and not those of two.
+    """
+    found: Tensor = torch.linalg.vector_norm(aligned(vectors), dim=1)
+    return found
 
 
 def summed_by_unit(vectors: Tensor, units: Tensor, groups: Tensor, number: int = 1) -> tuple[Tensor, Tensor, Tensor]:

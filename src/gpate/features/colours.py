@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from gpate.errors import InvalidValue
-from gpate.features.feature_map import aligned
 from gpate.features.smooth import cosines
+from gpate.torch_utils import aligned
 
 _POWER = 7.5e-6
 """Of a usual photograph's colour difference at a frequency of one wave in a pixel, with values in [0, 1]; it falls as 1 / f^2."""

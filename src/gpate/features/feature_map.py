@@ -19,12 +19,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue, require_count
-
-_LINE = 32
-"""Numbers in a cache line of a GPU."""
+from gpate.torch_utils import aligned
 
 _TINY = 1e-12
 """Smallest norm by which a vector is divided."""
@@ -85,13 +82,6 @@ class Together:
     def __call__(self, records: Tensor) -> Tensor:
         """Records -> [m, dims]."""
         return torch.cat([part(records) for part in self.transforms], 1) / math.sqrt(len(self.transforms))
-
-
-def aligned(rows: Tensor) -> Tensor:
-    """Rows filled up with zeros to whole cache lines on a GPU, which else adds up a row in an order that depends on where it begins:
-    the first, second, third and fourth of rows of odd length begin at different places of a load of four numbers.
-    """
-    return F.pad(rows, (0, -rows.shape[1] % _LINE)) if rows.is_cuda else rows
 
 
 class Unit:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gpate.errors import require_count, require_positive
-from gpate.features.feature_map import aligned
+from gpate.torch_utils import aligned
 
 
 class FourierFeatures:

@@ -9,6 +9,7 @@ a whole (its columns, the shape of its arrays) and name the source, a declared c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,9 @@ def table_records(
             records[column.name], faults[:, i] = durations(records[column.name], column.period)
     if broken is not None:
         faults[:, -1] = broken
-    row_ids = None if schema.row_id is None else frame[schema.row_id].to_numpy()
+    row_ids = (
+        None if schema.row_id is None else frame[schema.row_id].to_numpy(dtype=object)
+    )  # not rounded by one that is missing
     unit_ids = None if schema.unit is None else frame[schema.unit.column].to_numpy(dtype=object)
     return RawRecords(kind="table", records=records, row_ids=row_ids, unit_ids=unit_ids, faults=faults)
 
@@ -103,11 +106,10 @@ def image_records(
 
 
 def _one_each(labels: Any) -> NDArray[Any]:
-    """Labels as an array; a list of lists of several lengths is an array of lists."""
-    try:
+    """Labels as an array; those of a list stay what they are, since one that is text must not make text of the others."""
+    if hasattr(labels, "__array__"):
         return np.asarray(labels)
-    except ValueError:
-        return np.fromiter(labels, dtype=object, count=len(labels))
+    return np.fromiter(labels, dtype=object, count=len(labels))
 
 
 def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -> NDArray[Any] | None:
@@ -170,17 +172,26 @@ def is_number(column: Column) -> bool:
 def class_numbers(labels: NDArray[Any], schema: ImageSchema) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Numbers of the classes, 0 where a label is none of them; and where it is none.
 
-    A label is the name of a class. Where classes have names, whole numbers are their places in the list.
+    A label is the name of a class. Where classes have names, a whole number is a place in their list, and so is its text, unless
+    there is a class of such a name. Every label is read by itself: text among numbers changes none of them.
     """
-    classes = list(schema.classes)
-    places = {str(name): number for number, name in enumerate(classes)}
-    if labels.dtype.kind in "iuf" and all(isinstance(name, str) for name in classes):
-        places = {str(number): number for number in range(len(classes))}
+    names = {str(name): number for number, name in enumerate(schema.classes)}
+    places = names
+    if all(isinstance(name, str) for name in schema.classes):
+        places = {str(number): number for number in range(len(schema.classes))}
+        if names.keys().isdisjoint(places):
+            names = {**names, **places}
+
+    def number_of(label: Any) -> int:
+        is_number = isinstance(label, Real) and not isinstance(label, bool)
+        return (places if is_number else names).get(text_of(label) or "", -1)
+
     if labels.dtype == object:  # of any values, also such as cannot be compared
-        labels = np.array([text_of(label) or "" for label in labels.tolist()], dtype=str)
-    codes, values = pd.factorize(labels)
-    known = np.array([*(places.get(text_of(value) or "", -1) for value in values.tolist()), -1], dtype=np.int64)
-    found = known[codes]  # a missing label has the code -1: the last one
+        found = np.fromiter(map(number_of, labels.tolist()), dtype=np.int64, count=len(labels))
+    else:
+        codes, values = pd.factorize(labels)
+        # a missing label has the code -1: the last one
+        found = np.array([*map(number_of, values.tolist()), -1], dtype=np.int64)[codes]
     return np.maximum(found, 0), found < 0
 
 
