@@ -84,6 +84,7 @@ def test_real_celeba(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_the_papers_cnn_reaches_99_percent_on_mnist() -> None:
     """By its own recipe: half an hour on one core, seconds on a GPU."""
     real("mnist.npz")
