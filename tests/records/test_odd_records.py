@@ -20,7 +20,9 @@ from gpate import Synthesizer
 from gpate.boundary import Ranks
 from gpate.boundary.values import opened
 from gpate.records import open_records
+from gpate.records.contribution import unit_hashes
 from gpate.records.encoding import EncodedRecords, encode
+from gpate.records.engines.spark_source import _ids
 from gpate.records.source import open_source, read_whole
 from gpate.release import verify
 from gpate.schema import ImageSchema, Integer, TableSchema
@@ -112,6 +114,13 @@ def test_a_missing_row_id_changes_no_other(first: int, suffix: str, tmp_path: Pa
         return open_records(source, None, schema, key=KEY)._of_teachers(20, None).partition.teacher_of_record[:60]
 
     assert torch.equal(teachers(60), teachers(61))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.string()], ids=str)
+def test_a_missing_unit_of_a_batch_of_spark_changes_no_other(kind: pa.DataType) -> None:
+    ids = [str(2**60 + i) if kind == pa.string() else 2**60 + 7919 * i for i in range(20)]
+    alone, beside = (unit_hashes(_ids(pa.array([*ids, *more], kind)), key=KEY) for more in ([], [None]))
+    assert np.array_equal(alone, beside[:20])
 
 
 def _rows(records: EncodedRecords) -> Counter[bytes]:

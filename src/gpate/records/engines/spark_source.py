@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
+from numpy.typing import NDArray
 
 from gpate.addresses import Address, quoted, selected
 from gpate.errors import DataNotFound, DriverMissing, SourceUnavailable
@@ -129,7 +131,7 @@ def _by_unit(frame: Any, unit: str, key: bytes) -> Any:
 
     def hashed(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            words = unit_hashes(batch.column(unit).to_pandas().to_numpy(dtype=object), key=key).view("int64")
+            words = unit_hashes(_ids(batch.column(unit)), key=key).view("int64")
             for i, name in enumerate(HASHES):
                 batch = batch.append_column(name, pyarrow.array(words[:, i]))
             yield batch
@@ -138,6 +140,12 @@ def _by_unit(frame: Any, unit: str, key: bytes) -> Any:
 
     types = StructType([*frame.schema.fields, *(StructField(name, LongType()) for name in HASHES)])
     return frame.mapInArrow(hashed, types).repartition(*HASHES).sortWithinPartitions(*HASHES)
+
+
+def _ids(column: Any) -> NDArray[np.object_]:
+    """Values as they are: whole numbers beside a missing one would become floating-point numbers, and large ones another unit's."""
+    found: NDArray[np.object_] = column.to_pandas(integer_object_nulls=True).to_numpy(dtype=object)
+    return found
 
 
 def _column(name: str) -> str:
