@@ -99,6 +99,21 @@ def test_an_odd_label_changes_no_other(classes: tuple[str | int, ...], others: l
             assert int(moved.sum()) in (0, 1), repr(label)[:20]
 
 
+@pytest.mark.parametrize(
+    ("classes", "labels", "counts"),
+    [
+        (("False", "True"), [True, False, True], [1, 2]),
+        (("cat", "dog"), ["dog", 1, "1", 1.0, "cat", True, 2, -1, 0.5], [1, 4]),
+        (("1", "2"), [0, 1, "1", "2", "2", "0"], [2, 3]),  # numbers are places, their texts are names
+        ((3, 5), [3, "3", 5.0, 0, "5"], [2, 2]),
+    ],
+)
+def test_which_class_a_label_means(classes: tuple[str | int, ...], labels: list[object], counts: list[int]) -> None:
+    schema = ImageSchema(channels=1, height=8, width=8, classes=classes)
+    pictures = np.zeros((len(labels), 8, 8), dtype=np.uint8)
+    assert opened(open_records(pictures, labels, schema, key=KEY).class_counts()).tolist() == counts
+
+
 @pytest.mark.parametrize("first", [0, 2**53, 2**60], ids=str)
 @pytest.mark.parametrize("suffix", ["parquet", "frame"])
 def test_a_missing_row_id_changes_no_other(first: int, suffix: str, tmp_path: Path) -> None:

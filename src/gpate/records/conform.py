@@ -48,9 +48,8 @@ def table_records(
             records[column.name], faults[:, i] = durations(records[column.name], column.period)
     if broken is not None:
         faults[:, -1] = broken
-    row_ids = (
-        None if schema.row_id is None else frame[schema.row_id].to_numpy(dtype=object)
-    )  # not rounded by one that is missing
+    # ids as objects: whole numbers beside a missing one would be rounded
+    row_ids = None if schema.row_id is None else frame[schema.row_id].to_numpy(dtype=object)
     unit_ids = None if schema.unit is None else frame[schema.unit.column].to_numpy(dtype=object)
     return RawRecords(kind="table", records=records, row_ids=row_ids, unit_ids=unit_ids, faults=faults)
 
