@@ -1,14 +1,15 @@
 """Speed of a student's step: `python -m benchmarks.matching [--device cuda] [--profile]`.
 
 A student matches random means, since speed does not depend on what they say: in the first round through scattering and Fourier
-features, in the second through learned ones as well. A step is timed plain and, on a GPU, recorded, in turns. The floor is its
-arithmetic, as torch counts it, at the rate of large products in single precision; the network's own, in half precision, could be
-twice as fast. `--profile` names the kernels that a plain step spends its time in.
+features, in later ones through learned ones as well, all at once or one by one. A step is timed plain and, on a GPU, recorded, in
+turns. The floor is its arithmetic, as torch counts it, at the rate of large products in single precision; the network's own, in half
+precision, could be twice as fast. `--profile` names the kernels that a plain step spends its time in.
 """
 
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -63,17 +64,21 @@ class Steps:
         self.targets = targets_of(self.spec, settings, rounds, device)
         self.student = Student(self.spec, init=Streams(0).torch("init"), device=device)
 
-    def run(self, *, recorded: bool) -> None:
+    def run(self, *, recorded: bool, one_by_one: bool = False) -> None:
         """All of them, to their end."""
-        with patch("gpate.torch_utils._WARM_UP", 3 if recorded else self.matching.steps):
+        warm_up = patch("gpate.torch_utils._WARM_UP", 3 if recorded else self.matching.steps)
+        with warm_up, patch("gpate.generators.matching.joined", list) if one_by_one else nullcontext():
             match(self.student, self.targets, settings=self.matching, streams=Streams(0))
         self._wait()
 
     def seconds(self) -> dict[str, float]:
-        """Of a step, plain and recorded."""
+        """Of a step, plain and recorded; as it is run, also with one learned map after the other."""
+        on_gpu = self.device.type == "cuda"
         ways = {"plain": lambda: self.run(recorded=False)}
-        if self.device.type == "cuda":
+        if on_gpu:
             ways["recorded"] = lambda: self.run(recorded=True)
+        if len(self.targets) > 2:
+            ways["one by one"] = lambda: self.run(recorded=on_gpu, one_by_one=True)
         return {name: total / self.matching.steps for name, total in interleaved_seconds(ways, repeats=3).items()}
 
     def operations(self) -> float:
@@ -98,7 +103,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     device, rows = torch.device(asked.device), []
     for name in [asked.only] if asked.only else CASES:
-        for rounds in (1, 2):
+        for rounds in sorted({1, 2, len(CASES[name][1].shares)}):
             steps = Steps(name, rounds, steps=asked.steps, device=device)
             found = steps.seconds()
             row = {"images": name, "round": rounds, "batch": steps.matching.batch}

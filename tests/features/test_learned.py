@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from gpate.errors import InvalidValue
-from gpate.features import LearnedFeatures, Learner, learn_features, typical_distance
+from gpate.features import LearnedFeatures, Learner, Stacked, learn_features, typical_distance
 from gpate.features.learned import turned
 from gpate.streams import Streams
 
@@ -56,6 +58,26 @@ def test_gradients_reach_the_images_and_not_the_weights() -> None:
     assert x.grad is not None
     assert float(x.grad.abs().sum()) > 0
     assert not any(parameter.requires_grad for network in phi.networks for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("weights", [(0.4, 0.5, 0.1), (0.0, 1.0, 0.0), (0.5, 0.0, 0.5)])
+def test_stacked_maps_are_the_maps_one_after_the_other(weights: tuple[float, float, float]) -> None:
+    settings = dataclasses.replace(SMALL, weights=weights)
+    maps, x = [learned(seed, settings) for seed in range(3)], stripes(7, 3)[0].requires_grad_()
+    towards = torch.randn(21, maps[0].dims, generator=torch.Generator().manual_seed(4))
+
+    def value_and_slope(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return vectors, torch.autograd.grad((vectors * towards).sum(), x)[0]
+
+    one_by_one, at_once = (value_and_slope(v) for v in (torch.cat([phi(x) for phi in maps]), Stacked(maps)(x)))
+    for a, b in zip(one_by_one, at_once, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_maps_of_different_sizes_are_not_stacked() -> None:
+    wider = dataclasses.replace(SMALL, hidden=32)
+    assert Stacked.like(learned(0), learned(1))
+    assert not Stacked.like(learned(0), learned(0, wider))
 
 
 def test_parts_without_weight_are_left_out() -> None:

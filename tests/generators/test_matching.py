@@ -11,9 +11,19 @@ import torch
 from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.errors import InvalidValue
-from gpate.features import Composed, Pixels, Unit
+from gpate.features import Composed, Learner, Pixels, Unit, learn_features
 from gpate.generators import GeneratorSpec, Student
-from gpate.generators.matching import ClassMeans, GroupMeans, Matching, _Average, _OwnMeans, distance, match, pull
+from gpate.generators.matching import (
+    ClassMeans,
+    GroupMeans,
+    Matching,
+    _Average,
+    _OwnMeans,
+    distance,
+    joined,
+    match,
+    pull,
+)
 from gpate.streams import Streams
 
 SPEC = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=3, latent=4, network="dense")
@@ -204,6 +214,27 @@ def test_targets_of_several_rounds_pull_together() -> None:
     made = student.frozen(Streams(9).torch("s"))(student.latents(150, Streams(9).torch("z")), labels)
     mean = phi(made.view(-1, 1, 8, 8)).mean(0)
     assert float(mean[0]) > 2 * float(mean[1]) > 0
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_learned_maps_are_matched_alike_joined_or_not(memory: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(60, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    learner = Learner(samples=60, epochs=1, width=4, hidden=16, frequencies=20)
+    goals: list[ClassMeans] = [target((1.0, 2.0, 3.0))]
+    for r in range(3):
+        phi = learn_features(images, torch.arange(60) % 3, 3, settings=learner, streams=Streams(r))
+        means = Released(phi(images[: 3 * 5]).view(3, 5, -1).mean(1), receipts=RECEIPT)
+        goals.insert(r, ClassMeans(features=phi, means=means, weights=torch.rand(3) + r))
+    assert [len(goal.weights) for goal in joined(goals)] == [3, 9]
+
+    def trained() -> torch.Tensor:
+        student = Student(SPEC, init=Streams(0).torch("init"))
+        match(student, goals, settings=Matching(steps=3, batch=12, memory=memory), streams=Streams(1))
+        return torch.cat([parameter.detach().flatten() for parameter in student.network.parameters()])
+
+    at_once = trained()
+    monkeypatch.setattr("gpate.generators.matching.joined", list)
+    assert float((at_once - trained()).norm()) < 1e-3 * float(at_once.norm())
 
 
 def test_rates_fall_to_zero() -> None:

@@ -2,7 +2,7 @@
 
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Transform, Unit
 from gpate.features.fourier import FourierFeatures, fourier_features, typical_distance
-from gpate.features.learned import LearnedFeatures, Learner, learn_features
+from gpate.features.learned import LearnedFeatures, Learner, Stacked, learn_features
 from gpate.features.scattering import LumaScattering, Scattering, scales_for
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "LumaScattering",
     "Pixels",
     "Scattering",
+    "Stacked",
     "Transform",
     "Unit",
     "fourier_features",

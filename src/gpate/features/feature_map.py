@@ -23,7 +23,7 @@ from torch import Tensor
 from gpate.errors import InvalidValue, require_count
 from gpate.torch_utils import aligned
 
-_TINY = 1e-12
+TINY = 1e-12
 """Smallest norm by which a vector is divided."""
 
 
@@ -94,7 +94,7 @@ class Unit:
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, dims] -> [m, dims]."""
-        return records / aligned(records).norm(dim=1, keepdim=True).clamp(min=_TINY)
+        return records / aligned(records).norm(dim=1, keepdim=True).clamp(min=TINY)
 
 
 class Combined:

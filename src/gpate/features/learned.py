@@ -20,9 +20,10 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.adam import Adam
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.features.feature_map import Combined, Composed, FeatureMap, Unit
+from gpate.features.feature_map import TINY, Combined, Composed, FeatureMap, Unit
 from gpate.features.fourier import FourierFeatures, typical_distance
 from gpate.streams import Streams
+from gpate.torch_utils import Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Learner:
 
     Attributes:
         samples: synthetic images to learn from.
-        epochs: passes over them.
+        epochs: passes over them; of each, what does not fill a last batch is left out.
         batch: images per step.
         learning_rate: Adam's.
         width: maps of the first convolution; the second has twice as many.
@@ -151,7 +152,7 @@ class LearnedFeatures:
     def __init__(
         self, networks: Sequence[Classifier], frequencies: Sequence[Tensor], *, weights: Sequence[float]
     ) -> None:
-        self.networks, self.frequencies = networks, frequencies
+        self.networks, self.frequencies, self.weights = networks, frequencies, tuple(weights)
         views: list[FeatureMap] = []
         for network, drawn in zip(networks, frequencies, strict=True):
             hidden = Hidden(network)
@@ -192,6 +193,66 @@ class LearnedFeatures:
         return cls(networks, frequencies, weights=settings.weights)
 
 
+class Stacked:
+    """Learned maps of the same kind, all computed at once: a GPU is faster at one wide network than at many narrow ones.
+
+    Args:
+        maps: with as many networks each, of the same sizes, and the same weights.
+    """
+
+    bound = 1.0
+
+    def __init__(self, maps: Sequence[LearnedFeatures]) -> None:
+        self.dims, self._each = maps[0].dims, len(maps[0].networks)
+        networks = [network for one in maps for network in one.networks]
+        self._number = len(networks)
+
+        def joined(layer: str, part: str) -> Tensor:
+            return torch.stack([network.get_parameter(f"{layer}.{part}").detach() for network in networks])
+
+        self._layers = {
+            name: (joined(name, "weight"), joined(name, "bias")) for name in ("conv1", "conv2", "dense", "out")
+        }
+        self._frequencies = torch.stack([drawn for one in maps for drawn in one.frequencies])
+        self._weights = maps[0].weights
+
+    @staticmethod
+    def like(one: LearnedFeatures, other: LearnedFeatures) -> bool:
+        """Whether the two can be stacked."""
+        sizes = [[t.shape for t in learned.state().values()] for learned in (one, other)]
+        return sizes[0] == sizes[1] and one.weights == other.weights
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """[m, channels, height, width] -> [maps * m, dims], one map after the other."""
+        m, number = len(records), self._number
+        if records.is_cuda:
+            records = records.contiguous(memory_format=torch.channels_last)  # for tensor cores
+        x = F.max_pool2d(self._convolved("conv1", records), 2).relu()
+        x = F.max_pool2d(self._convolved("conv2", x, groups=number), 2).relu()
+        hidden = self._linear("dense", x.reshape(m, number, -1).transpose(0, 1)).relu()
+        scales = [math.sqrt(weight / self._each) for weight in self._weights]
+        parts = []
+        if scales[0]:
+            parts.append(hidden * (scales[0] / hidden.norm(dim=2, keepdim=True).clamp(min=TINY)))
+        if scales[1]:
+            phases = hidden @ self._frequencies
+            of_each = scales[1] / math.sqrt(phases.shape[2])
+            parts += [of_each * phases.cos(), of_each * phases.sin()]
+        if scales[2]:
+            parts.append(scales[2] * self._linear("out", hidden).softmax(2))
+        found = torch.cat(parts, 2)  # [maps * each, m, dims / each]
+        found = found.view(-1, self._each, m, found.shape[2]).transpose(1, 2)
+        return found.reshape(-1, self.dims)
+
+    def _convolved(self, layer: str, x: Tensor, groups: int = 1) -> Tensor:
+        weight, bias = self._layers[layer]
+        return F.conv2d(x, weight.flatten(0, 1), bias.flatten(), padding=2, groups=groups)
+
+    def _linear(self, layer: str, x: Tensor) -> Tensor:
+        weight, bias = self._layers[layer]
+        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+
+
 def learn_features(
     images: Tensor, labels: Tensor, classes: int, *, settings: Learner, streams: Streams, round_: int = 0
 ) -> LearnedFeatures:
@@ -227,18 +288,32 @@ def learn_features(
 
 
 def _train(network: Classifier, images: Tensor, labels: Tensor, settings: Learner, stream: torch.Generator) -> None:
-    optimiser = Adam(network.parameters(), lr=settings.learning_rate)
-    for _ in range(settings.epochs):
-        for chosen in torch.randperm(len(images), generator=stream, device=stream.device).split(settings.batch):
-            x, wanted = turned(images[chosen], labels[chosen], settings.turns)
-            if settings.jitter:
-                x = x + settings.jitter * torch.randn(x.shape, generator=stream, device=stream.device)
-            hidden = network.hidden(x)
-            kept = torch.rand(hidden.shape, generator=stream, device=stream.device) >= settings.dropout
-            loss = F.cross_entropy(network.out(hidden * kept / (1 - settings.dropout)), wanted)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+    device, batch = images.device, min(settings.batch, len(images))
+    optimiser = Adam(network.parameters(), lr=settings.learning_rate, fused=device.type == "cuda")
+    # of a batch: recorded steps read them in place
+    x = torch.empty(batch, *images.shape[1:], device=device)
+    wanted = torch.empty(batch, dtype=torch.int64, device=device)
+    kept = torch.empty(batch, settings.hidden, dtype=torch.bool, device=device)
+
+    def differentiate() -> None:
+        optimiser.zero_grad()
+        hidden = network.hidden(x) * kept / (1 - settings.dropout)
+        F.cross_entropy(network.out(hidden), wanted).backward()
+
+    with Recorded(differentiate, device) as gradients:
+        for _ in range(settings.epochs):
+            order = torch.randperm(len(images), generator=stream, device=stream.device)
+            for chosen in order[: len(images) // batch * batch].split(batch):
+                for place, part in zip(
+                    (x, wanted), turned(images[chosen], labels[chosen], settings.turns), strict=True
+                ):
+                    place.copy_(part)
+                if settings.jitter:
+                    x += settings.jitter * torch.randn(x.shape, generator=stream, device=stream.device)
+                torch.ge(torch.rand(kept.shape, generator=stream, device=stream.device), settings.dropout, out=kept)
+                gradients()
+                optimiser.step()
+        optimiser.zero_grad()
 
 
 def turned(images: Tensor, labels: Tensor, turns: int) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from gpate.errors import InvalidValue, require_count, require_positive
-from gpate.features import FeatureMap
+from gpate.features import FeatureMap, LearnedFeatures, Stacked
 from gpate.generators.student import ReleasedTensor, Student
 from gpate.streams import Streams
 from gpate.torch_utils import Recorded
@@ -141,6 +141,35 @@ class ClassMeans:
         return GroupMeans.of(self.features(images), len(self.weights))
 
 
+class _Means(NamedTuple):
+    """Released ones, put together."""
+
+    value: Tensor
+    receipts: tuple[object, ...]
+
+
+def joined(targets: Sequence[Target]) -> list[Target]:
+    """The same targets, those of learned maps of one kind as a single one with the groups of all, so that they are computed at once."""
+    learned = [
+        (target, target.features)
+        for target in targets
+        if isinstance(target, ClassMeans) and isinstance(target.features, LearnedFeatures)
+    ]
+    alike = [(target, phi) for target, phi in learned if Stacked.like(phi, learned[0][1])]
+    if len(alike) < 2:
+        return list(targets)
+    one_by_one = [target for target, _ in alike]
+    together = ClassMeans(
+        features=Stacked([phi for _, phi in alike]),
+        means=_Means(
+            torch.cat([target.means.value for target in one_by_one]),
+            tuple(receipt for target in one_by_one for receipt in target.means.receipts),
+        ),
+        weights=torch.cat([target.weights for target in one_by_one]),
+    )
+    return [*(target for target in targets if all(target is not t for t in one_by_one)), together]
+
+
 def trust(sigma: float, counts: Tensor, *, bound: float) -> Tensor:
     """Weights of means over so many records each, of which sums were released with noise of deviation sigma; `bound` is the longest
     that a vector may be.
@@ -172,7 +201,7 @@ def match(
         round_: index of the round, for its streams.
         on_step: called after each step with its number; it may raise to stop.
     """
-    spec, device = student.spec, student.device
+    spec, device, targets = student.spec, student.device, joined(targets)
     each = max(2, settings.batch // spec.classes)
     labels = torch.arange(spec.classes, device=device).repeat_interleave(each)
     goals = [(t.means.value.to(device, torch.float32), t.weights.to(device, torch.float32)) for t in targets]

@@ -182,7 +182,8 @@ class FrozenStudent:
     def __call__(self, z: Tensor, labels: Tensor, *, batch: int | None = None) -> Tensor:
         """Latents [m, latent], labels [m] -> records [m, dims], in batches that fit into memory."""
         if batch is None:
-            batch = max(256, min(16_384, 2**22 // self.spec.dims))
+            numbers = 2**22 if self._folded is None else 2**24  # a GPU has the memory, and wants to be filled
+            batch = max(256, min(16_384, numbers // self.spec.dims))
         parts = list(zip(z.split(batch), labels.split(batch), strict=True))
         if self._folded is not None:
             return torch.cat([self._folded(a, b) for a, b in parts])
