@@ -18,7 +18,7 @@ from gpate.boundary import Grouped, NoisyBlocks, Tables, Vectors, unit_bound
 from gpate.boundary.values import opened
 from gpate.features.table_cells import TableCells
 from gpate.records import open_records
-from gpate.records.readers.parquet_file import arrow_frame
+from gpate.records.arrow import arrow_frame
 from gpate.schema import PrivacyUnit, Schema, TableSchema
 
 KEY = bytes(range(32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import decimal
 import fractions
@@ -216,6 +217,10 @@ def _frame(column: str, cell: Any) -> Odd:
 
 
 def _line(line: bytes, last: bool) -> Odd:
+    """Before others, a quote that the line leaves open is closed after many more lines, as a csv writer would."""
+    if not last and _leaves_open(line.decode(errors="replace")):
+        line += b"\n7,x" * 120 + b'"'
+
     def write(folder: Path, with_: bool) -> tuple[Any, None]:
         head, *lines = base().to_csv(index=False).encode().splitlines()
         place = len(lines) if last else len(lines) // 2
@@ -224,6 +229,14 @@ def _line(line: bytes, last: bool) -> Odd:
         return folder / "a.csv", None
 
     return Odd("csv", f"csv {line[:20]!r}", TABLE, write)
+
+
+def _leaves_open(line: str) -> bool:
+    try:
+        next(csv.reader([line], strict=True), None)
+    except csv.Error as problem:
+        return "end of data" in str(problem)
+    return False
 
 
 def _parquet(column: str, name: str, cells: pa.Array) -> Odd:

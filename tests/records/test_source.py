@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import pickle
 import re
 import struct
+import tempfile
 import traceback
 import zipfile
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from gpate.datasets import dataset
@@ -33,8 +38,9 @@ from gpate.errors import (
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode, usable
 from gpate.records.raw import RawRecords
+from gpate.records.readers.csv_file import _texts
 from gpate.safe_parsing import Limits
-from gpate.schema import Boolean, Categorical, ImageSchema, Integer, Schema, TableSchema
+from gpate.schema import Boolean, Categorical, ImageSchema, Integer, PrivacyUnit, Schema, TableSchema
 from tests.records.reading import read
 
 SECRET = "Zebulon"
@@ -161,7 +167,6 @@ def test_csv_files_of_another_structure(tmp_path, text, error, says):
         (b"1,cook,1,1,more", [0, 0, 0, 0], 1),
         (b"1,cook,1", [0, 0, 0, 0], 0),  # the last field is empty
         (b"1", [0, 1, 1, 0], 1),
-        (f'1,"{SECRET},1,1'.encode(), [0, 0, 0, 0], 1),  # a quote left open
         (b'1,"cook" ,1,1', [0, 0, 0, 0], 1),
         (b'1,co"ok,1,1', [0, 1, 0, 0], 1),
         (b'1,"cook",1,1', [0, 0, 0, 0], 0),
@@ -189,23 +194,60 @@ def test_a_line_of_a_csv_file_is_a_record_by_itself(tmp_path, line, repaired, dr
     assert len(encoded.labels) == 3 + (repaired is not None) - dropped
 
 
-def test_two_stray_quotes_take_no_line_between_them(tmp_path):
-    path = tmp_path / "people.csv"
-    path.write_text('age,job,grade,married\n1,"cook,1,1\n30,cook,1,1\n2,"007,1,1\n40,cook,1,1\n')
-    found = read(path, PEOPLE)
-    assert usable(found, PEOPLE).records["age"].tolist() == [30, 40]
-    assert len(found.records) == 4
-
-
-def test_fields_in_quotes_hold_line_ends_up_to_a_hundred_of_them(tmp_path):
-    path = tmp_path / "people.csv"
+@given(st.lists(st.lists(st.text('ab",\n\r é', max_size=8), min_size=2, max_size=2), max_size=8), st.data())
+def test_whatever_a_record_holds_in_a_csv_file_it_is_one_record_and_the_others_are_theirs(rows, data):
+    """Written by Python's own writer, with and without one of them."""
     schema = TableSchema(
-        columns=(Categorical(name="note", categories=("a\nb", "rest"), other="rest"), PEOPLE.columns[0])
+        columns=(Categorical(name="a", categories=("", "b")), Categorical(name="b", categories=("", "b")))
     )
-    path.write_bytes(b'note,age\n"a\nb",1\n"c, ""d""\r\n\n",2\nrest,3\n"' + b"x\n" * 101 + b'",4\nrest,5\n')
-    found = usable(read(path, schema), schema).records
-    assert found["note"].tolist()[:3] == ["a\nb", 'c, "d"\r\n\n', "rest"]
-    assert found["age"].dropna().tolist() == [1, 2, 3, 5]
+
+    def kept(some):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "texts.csv"
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+                writer.writerows([["a", "b"], *some])
+            return read(path, schema).records.to_numpy().tolist()
+
+    assert kept(rows) == rows
+    if rows:
+        left_out = data.draw(st.integers(0, len(rows) - 1))
+        others = rows[:left_out] + rows[left_out + 1 :]
+        assert kept(others) == others
+
+
+@pytest.mark.parametrize("note", ["7,,1\n" * 150 + "end", "x\n" * 101, 'said "no"\n', '"', "\n" * 3_000, "x" * 3_000])
+def test_a_long_note_is_one_record_however_many_lines_it_has(tmp_path, note):
+    """Beside others that have lines of their own. One that is too long is left out alone."""
+    schema = TableSchema(columns=(PEOPLE.columns[0], Categorical(name="note", categories=("", "rest"), other="rest")))
+    others = [(30 + i, "\nseen at home\n") for i in range(20)]
+    for number, rows in enumerate([others, [(9, note), *others], [*others, (9, note)]]):
+        path = tmp_path / f"{number}.csv"
+        pd.DataFrame(rows, columns=["age", "note"]).to_csv(path, index=False)
+        found = read(path, schema, limits=Limits(line_bytes=2_000))
+        assert len(found.records) == len(rows)
+        ages = [age for age in usable(found, schema).records["age"].tolist() if age != 9]
+        assert ages == [age for age, _ in others]
+
+
+@given(st.text('a",\n ', max_size=40))
+def test_records_end_where_pythons_reader_ends_them(text):
+    """Any text: quotes within a field are text, and those that are left open reach to the next."""
+    taken, expected = list[str](), list[str]()
+
+    def lines():
+        for line in text.splitlines(keepends=True):
+            taken.append(line)
+            yield line
+
+    for _ in csv.reader(lines()):
+        expected.append("".join(taken).removesuffix("\n"))
+        taken.clear()
+    found = list(_texts(io.BytesIO(text.encode()), 1000))
+    if None in found:  # the last, which does not end; Python's reader takes it as it is
+        assert found.index(None) == len(found) - 1 == len(expected) - 1
+        del found[-1], expected[-1]
+    assert found == expected
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really", SECRET.encode() * 50])
@@ -360,8 +402,31 @@ def test_images_without_a_declared_label_are_left_out(pets):
     assert left_out(pets, UNNAMED) == 0
 
 
+@pytest.mark.parametrize("listed", [f"/{SECRET}/a.png", "../a.png", f"{SECRET}\x00.png", ""])
+def test_a_listed_file_that_lies_elsewhere_is_a_record_without_a_unit(pets, listed):
+    schema = replace(PETS, unit=PrivacyUnit(folder=1, max_records=2))
+    (pets / "labels.csv").write_text(f"file,label\n{listed},cat\ncat/a.png,cat\ncat/b.PNG,cat\ndog/c.png,dog\n")
+    found = read(pets, schema)
+    assert found.unit_ids.tolist()[1:] == ["cat", "cat", "dog"]
+    assert len(usable(found, schema).records) == 3
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_texts_of_arrays_that_are_no_characters(tmp_path, order):
+    """numpy fails at them; each is a record by itself."""
+    points = np.array([[97, 98], [97, 0x110000], [0x110000, 0]], dtype=f"{order}u4")
+    texts = points.view(f"{order}U2")[:, 0]
+    schema = replace(PETS, classes=("ab", "cd"), row_id="ids", unit=PrivacyUnit(column="units", max_records=2))
+    np.savez(tmp_path / "pets.npz", images=np.zeros((3, 4, 6), np.uint8), labels=texts, ids=texts, units=texts)
+    found = read(tmp_path / "pets.npz", schema)
+    assert len(usable(found, schema).records) == 1
+    assert found.unit_ids.tolist() == ["ab", "a\ufffd", "\ufffd"]
+    assert points[1, 1] == 0x110000, "the array itself stays as it is"
+
+
 @pytest.mark.parametrize(
-    "line", [f"{SECRET}.png,cat", "../outside.png,cat", f"cat/a.png,{SECRET}", "cat/a.png", '"cat/', ",", "a,b,c"]
+    "line",
+    [f"{SECRET}.png,cat", "../outside.png,cat", f"cat/a.png,{SECRET}", "cat/a.png", '"cat/a.png" x,cat', ",", "a,b,c"],
 )
 def test_lines_of_labels_are_records(pets, line):
     (pets.parent / "outside.png").write_bytes(picture())

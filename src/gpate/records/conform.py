@@ -8,6 +8,7 @@ a whole (its columns, the shape of its arrays) and name the source, a declared c
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -86,6 +87,7 @@ def image_records(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
             "channel(s), as declared. Fix: resize them, or declare the size they have."
         )
+    labels, row_ids, unit_ids = map(_valid_texts, (labels, row_ids, unit_ids))
     labels = None if labels is None else _one_each(labels)
     if any(part is not None and np.shape(part)[:1] != images.shape[:1] for part in (labels, row_ids)):
         raise unequal_lengths(where)
@@ -109,6 +111,16 @@ def _one_each(labels: Any) -> NDArray[Any]:
     if hasattr(labels, "__array__"):
         return np.asarray(labels)
     return np.fromiter(labels, dtype=object, count=len(labels))
+
+
+def _valid_texts(values: Any) -> Any:
+    """The same values; in an array of texts, numbers that are no character become U+FFFD, which numpy would fail at."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "U" or not values.dtype.itemsize:
+        return values
+    copied = np.array(values, order="C")
+    points = copied.reshape(-1).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+    points[points > sys.maxunicode] = ord("\ufffd")
+    return copied
 
 
 def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -> NDArray[Any] | None:

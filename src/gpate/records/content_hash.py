@@ -32,10 +32,11 @@ from numpy.typing import NDArray
 
 from gpate.errors import DataUnreadable, InvalidValue
 from gpate.safe_parsing import attempt
-from gpate.schema.cell_values import objects
+from gpate.schema.cell_values import is_short, objects
 
 KEY_BYTES = 32
 _MISSING = np.array([np.nan])
+_KINDS = ("empty", "string", "bytes", "integer", "floating", "mixed-integer-float", "boolean", "date")
 
 Content = tuple[NDArray[np.uint8], ...] | list[bytes]
 """What to hash: matrices of bytes with one row per record (a record's bytes are its rows, joined), or byte strings."""
@@ -160,13 +161,21 @@ def _column_words(column: pd.Series) -> NDArray[np.uint64]:
     if pd.api.types.is_bool_dtype(kind) or (pd.api.types.is_numeric_dtype(kind) and getattr(kind, "kind", "") != "c"):
         return _number_words(column.to_numpy(dtype=np.float64, na_value=np.nan))
     missing = int(_number_words(_MISSING)[0])
-    factors = attempt(lambda: pd.factorize(column))
-    if factors is None:  # lists and other values that cannot be compared: each by itself
+    alike = not pd.api.types.is_object_dtype(kind) or are_of_one_kind(column.to_numpy())
+    factors = attempt(lambda: pd.factorize(column)) if alike else None
+    if (
+        factors is None
+    ):  # values that cannot be compared, or are equal and not the same, such as 1 and complex(1): each by itself
         cells = zip(*objects(column), strict=True)
         return np.array([missing if absent else _word(cell) for cell, absent in cells], dtype=np.uint64)
     codes, values = factors
     spread: NDArray[np.uint64] = np.array([*map(_word, values), missing], dtype=np.uint64)[codes]  # missing: code -1
     return spread
+
+
+def are_of_one_kind(values: NDArray[Any]) -> bool:
+    """Whether all values that are not missing are of one of the usual kinds, of which equal ones are the same."""
+    return attempt(lambda: pd.api.types.infer_dtype(values, skipna=True)) in _KINDS
 
 
 def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
@@ -213,7 +222,7 @@ def _hashed(value: bytes) -> int:
 
 def id_text(value: object) -> str:
     """An id by itself as text: `7`, `7.0` and `"7"` are one."""
-    if isinstance(value, decimal.Decimal) and value.is_finite() and value == value.to_integral_value():
+    if isinstance(value, decimal.Decimal) and is_short(value) and value == value.to_integral_value():
         value = int(value)
     if isinstance(value, bool | np.bool_) or (isinstance(value, float) and value.is_integer()):
         value = int(value)

@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.records.content_hash import hash_wide, id_text
+from gpate.records.content_hash import are_of_one_kind, hash_wide, id_text
 from gpate.safe_parsing import attempt
+from gpate.schema.cell_values import are_missing
 
 _NO_ID = b"\xff"  # no text in UTF-8 has this byte
 
@@ -47,12 +48,11 @@ class Kept(NamedTuple):
 def unit_hashes(ids: NDArray[Any], *, key: bytes) -> NDArray[np.uint64]:
     """The keyed hash of each record's unit: uint64 [records, 2]."""
     values = np.asarray(ids, dtype=object)
-    try:
-        codes, found = pd.factorize(values)  # missing ones have the code -1: the last
-    except TypeError:  # a list or another nested value is its text
-        texts = [None if pd.api.types.is_scalar(value) and pd.isna(value) else _text(value) for value in values]
-        codes, found = pd.factorize(np.array(texts, dtype=object))
-    ids_found = [b"=" + _text(value).encode(errors="surrogatepass") for value in found]
+    if not are_of_one_kind(values):  # values of different kinds may be equal and have other texts
+        found = zip(values, are_missing(values), strict=True)
+        values = np.fromiter((None if absent else _text(value) for value, absent in found), object, len(values))
+    codes, distinct = pd.factorize(values)  # missing ones have the code -1: the last
+    ids_found = [b"=" + _text(value).encode(errors="surrogatepass") for value in distinct]
     words = hash_wide([*ids_found, _NO_ID], key=key)
     return words[codes]
 

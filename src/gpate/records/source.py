@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from gpate.addresses import address_of
 from gpate.datasets import DATASETS, Split, load, no_such_source
 from gpate.errors import InvalidValue, SchemaError
+from gpate.records.arrow import pandas_frame
 from gpate.records.conform import image_records, shape_of, table_records, wanted_columns
 from gpate.records.content_hash import hash_rows
 from gpate.records.contribution import unit_hashes
@@ -168,7 +169,7 @@ def _given(
 ) -> RawRecords:
     """Records in memory as the schema declares them."""
     if isinstance(data, pd.DataFrame):
-        named = data.set_axis([str(name) for name in data.columns], axis=1)
+        named = pandas_frame(data).set_axis([str(name) for name in data.columns], axis=1)
         return table_records(named, _fitting(schema, TableSchema), "The data frame")
     return image_records(data, labels, _fitting(schema, ImageSchema), "The array", unit_ids=units)
 

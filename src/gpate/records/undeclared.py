@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from gpate.boundary import Sensitive
 from gpate.errors import DataUnreadable
+from gpate.records.arrow import arrow_frame
 from gpate.records.content_hash import hash_rows, new_key, table_content
 from gpate.records.contribution import bounded
 from gpate.records.readers.csv_file import read_names, read_rows, text_frame
-from gpate.records.readers.parquet_file import arrow_frame
 from gpate.safe_parsing import Limits, attempt
 
 

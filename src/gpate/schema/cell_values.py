@@ -41,6 +41,7 @@ MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "NaT
 KINDS = ("boolean", "integer", "numeric", "datetime", "duration", "categorical")
 """The types of columns."""
 
+_MOST_DIGITS = 400
 _WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*$")
 _TRUTH = {"true": 1.0, "false": 0.0}
 _EPOCH = datetime(1970, 1, 1)
@@ -134,12 +135,19 @@ def text_of(cell: Any) -> str | None:
         return cell.decode(errors="replace")
     if isinstance(cell, bool | np.bool_):
         return str(bool(cell))
+    if isinstance(cell, decimal.Decimal) and not is_short(cell):
+        return str(cell)
     if isinstance(cell, abstract.Real | decimal.Decimal):
         whole = attempt(lambda: int(cell) if cell == int(cell) else cell)  # type: ignore[arg-type]
         return attempt(lambda: str(cell if whole is None else whole))
     if isinstance(cell, date):
         return attempt(cell.isoformat)
     return None
+
+
+def is_short(cell: decimal.Decimal) -> bool:
+    """Whether a decimal number is finite and has no more digits than any float: the whole number 1e9999999 takes hours to write."""
+    return cell.is_finite() and cell.adjusted() < _MOST_DIGITS
 
 
 def seconds(series: pd.Series) -> tuple[Floats, Bools]:

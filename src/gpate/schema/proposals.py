@@ -223,9 +223,8 @@ def _column(parts: tuple[str, ...], kind: str) -> Proposal | None:
     if not text and (parts[0] in _YES_NO or last in _YES_NO_ENDS):
         return Proposal("boolean", reason="the name is a yes-or-no question")
     for names, (known, bounds, reason) in _BOUNDS.items():
-        if last in names and not text:
-            stated = known if kind == TODO else None
-            return Proposal(stated, bounds if kind in (TODO, "integer", "numeric") else None, reason)
+        if last in names and kind in (TODO, "integer", "numeric"):
+            return Proposal(known if kind == TODO else None, bounds, reason)
     if kind in (TODO, "integer") and (set(parts) & set(_CODES)) and parts[0] not in _COUNTS:
         return Proposal("categorical", reason="the name says a code, not a quantity")
     if kind == TODO and (parts[0] in _COUNTS or last in _COUNTS):

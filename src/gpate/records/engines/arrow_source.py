@@ -20,11 +20,11 @@ from pyarrow import compute
 
 from gpate.boundary import ALONE, Ranks
 from gpate.errors import DataUnreadable, InvalidValue
+from gpate.records.arrow import arrow_frame
 from gpate.records.conform import check_columns, table_records, wanted_columns
 from gpate.records.content_hash import table_content, word_sums
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import Source
-from gpate.records.readers.parquet_file import arrow_frame
 from gpate.safe_parsing import Limits, attempt
 from gpate.schema import TableSchema
 

@@ -1,26 +1,29 @@
-"""Tables from .csv files: UTF-8, commas, one line of names.
+"""Tables from .csv files: UTF-8, commas, one record of names.
 
 Such a file has no types, so they are the declared ones: text for categories that are texts (`007` stays `007`, and the
 category `None` stays a category), numbers for numbers.
 
-**Structure and records.** The first line, with the names, is the file's structure: if it lacks a declared column the file is
-refused. Every later line is a record, and what it holds is never an error:
+**Structure and records.** The first record, with the names, is the file's structure: if it lacks a declared column the file is
+refused. Every other is somebody's, and what it holds is never an error:
 
-| a line | its record |
+| a record | what becomes of it |
 |---|---|
 | with fewer fields than names | the fields that it lacks are empty |
-| with more fields than names, broken quotes, or longer than `Limits.line_bytes` | broken: left out |
+| with more fields than names, text after a closing quote, or longer than `Limits.line_bytes` | broken: left out |
 | with bytes that are no UTF-8 | they become U+FFFD |
 | blank | none |
 
-A field in quotes may hold line ends. If the quote is not closed within the next 100 lines, or what it encloses is no
-record, the line is a broken record by itself and reading goes on with the next: a stray quote takes no other line with it.
+A record ends with the first line end outside quotes, however many lines that takes (RFC 4180), and a quote opens a field only at its
+beginning. So whatever a record holds, in a file that a csv writer wrote it is one record, and the others are what they were. Any
+other rule, such as giving up after so many lines, lets a text with line ends in it pass for records, or take others with it. In lines
+that no csv writer wrote, a quote that is left open reaches to the next one.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -41,8 +44,8 @@ from gpate.schema import Categorical, TableSchema
 _ROWS = 1 << 14
 """Lines that are texts in memory at a time."""
 
-_MOST_LINES = 100
-"""Further lines of a field in quotes."""
+_MARKS = re.compile(b'[",]')
+_NOWHERE = -2
 
 Fields = list[str] | None
 """Of one record; None if it is broken."""
@@ -122,57 +125,65 @@ def text_frame(rows: Sequence[Fields], names: Sequence[str]) -> tuple[pd.DataFra
 
 
 def _records(path: Path, limits: Limits) -> Iterator[Fields]:
-    """The fields of every line that is not blank, the first included."""
+    """The fields of every record that is not blank, the first included."""
     with _open(path) as file:
-        lines, ahead = _lines(file, limits.line_bytes), list[str | None]()
-        while True:
-            line = ahead.pop(0) if ahead else next(lines, _END)
-            if line is _END:
-                return
-            if line is None:
+        for text in _texts(file, limits.line_bytes):
+            if text is None:
                 yield None
-            elif '"' not in line:
-                if line and not line.isspace():
-                    yield line.removesuffix("\r").split(",")
-            elif (fields := _parsed(line)) is not None:
-                yield fields
-            else:
-                yield _over_lines(line, lines, ahead)
+            elif '"' in text:
+                yield _parsed(text)
+            elif text and not text.isspace():
+                yield text.removesuffix("\r").split(",")
 
 
-_END: Any = object()
+def _texts(file: IO[bytes], most: int) -> Iterator[str | None]:
+    """Records without their last line feed; None for one that is longer than `most` bytes, of which no more are in memory, or that does
+    not end.
+    """
+    quotes, parts, size = _Quotes(), list[bytes](), 0
+    while part := file.readline(most + 1):
+        ended = part.endswith(b"\n")
+        if ended and not size and b'"' not in part:  # nearly all
+            yield part[:-1].decode(errors="replace")
+            continue
+        size += len(part)
+        if size - ended > most:
+            parts = []
+        elif size == len(part) or parts:
+            parts.append(part)
+        quotes.read(part)
+        if ended and not quotes.open:
+            yield b"".join(parts)[:-1].decode(errors="replace") if parts else None
+            quotes, parts, size = _Quotes(), [], 0
+    if size:
+        yield b"".join(parts).decode(errors="replace") if parts and not quotes.open else None
 
 
-def _over_lines(line: str, lines: Iterator[str | None], ahead: list[str | None]) -> Fields:
-    """The record that begins with a quote left open; the lines ahead stay there if they do not belong to it."""
-    ahead.extend(islice(lines, max(0, _MOST_LINES - len(ahead))))
-    text = line
-    for used, more in enumerate(ahead, 1):
-        if more is None:
-            break
-        text += "\n" + more
-        if more.count('"') % 2:
-            fields = _parsed(text)
-            if fields is not None:
-                del ahead[:used]
-            return fields
-    return None
+class _Quotes:
+    """Whether a field in quotes is open after what was read of a record."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self._read = self._begin = 0  # places in the record: so much was read, and the field began there
+        self._closed = _NOWHERE  # its quotes were closed there last
+
+    def read(self, part: bytes) -> None:
+        """The next bytes of the record."""
+        for found in _MARKS.finditer(part):
+            place = self._read + found.start()
+            if self.open:
+                if found[0] == b'"':
+                    self.open, self._closed = False, place
+            elif found[0] == b",":
+                self._begin, self._closed = place + 1, _NOWHERE
+            else:  # one that begins a field, or the second of a pair within quotes; any other is text
+                self.open = place in (self._begin, self._closed + 1)
+        self._read += len(part)
 
 
 def _parsed(text: str) -> Fields:
     """The fields of one record; None unless its quotes are closed, and each field in quotes ends with them."""
     return attempt(lambda: next(csv.reader([text], strict=True)))
-
-
-def _lines(file: IO[bytes], most: int) -> Iterator[str | None]:
-    """Lines without their line feeds; None for one that is too long, of which no more than `most` bytes are in memory."""
-    while line := file.readline(most + 1):
-        if len(line) > most and not line.endswith(b"\n"):
-            while (rest := file.readline(most)) and not rest.endswith(b"\n"):
-                pass
-            yield None
-        else:
-            yield line.removesuffix(b"\n").decode(errors="replace")
 
 
 def _open(path: Path) -> Any:

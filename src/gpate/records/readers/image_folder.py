@@ -24,7 +24,7 @@ from gpate.records.conform import class_numbers, shape_of
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource, sampled_places
 from gpate.records.readers.csv_file import read_names, read_rows, text_frame
-from gpate.safe_parsing import Limits, plain_files, read_image_file
+from gpate.safe_parsing import Limits, attempt, plain_files, read_image_file
 from gpate.schema import ImageSchema, PrivacyUnit
 
 
@@ -108,7 +108,8 @@ def _folders(files: Sequence[Path], path: Path, unit: PrivacyUnit) -> NDArray[An
         raise ColumnMissing(
             f"{path} has no labels.csv with the column {unit.column!r} of the unit. Fix: add it, or declare `unit: {{folder: LEVEL, ...}}`."
         )
-    parts = [file.relative_to(path).parts[:-1] for file in files]
+    # labels.csv may list anything, also files that lie elsewhere
+    parts = [attempt(lambda file=file: file.relative_to(path).parts[:-1]) or () for file in files]  # type: ignore[misc]
     found = (part[unit.folder - 1] if len(part) >= unit.folder else None for part in parts)
     return np.fromiter(found, dtype=object, count=len(parts))
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
 from gpate.errors import DataUnreadable
+from gpate.records.arrow import arrow_frame, is_text
 from gpate.records.conform import check_columns, table_records, wanted_columns
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import CountedSource, FileSource
@@ -21,12 +21,6 @@ from gpate.safe_parsing import Limits, attempt
 from gpate.schema import TableSchema
 
 _END = object()
-_UNREADABLE: tuple[()] = ()
-"""A cell that pyarrow cannot make a value of: like anything nested, no value of any column."""
-_WHOLE = {
-    getattr(pyarrow, name.lower())(): pd.api.types.pandas_dtype(name)
-    for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
-}
 
 
 class ParquetFile(FileSource, CountedSource):
@@ -40,7 +34,7 @@ class ParquetFile(FileSource, CountedSource):
         types = self._read(lambda: file.schema_arrow)
         self.names: list[str] = list(types.names)
         check_columns(schema, self.names, self.where)
-        self._texts = [column.name for column in schema.columns if _is_text(types.field(column.name).type)]
+        self._texts = [column.name for column in schema.columns if is_text(types.field(column.name).type)]
         rows = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]
@@ -98,41 +92,3 @@ class ParquetFile(FileSource, CountedSource):
 
     def _unreadable(self) -> DataUnreadable:
         return DataUnreadable(f"{self.path} is not a parquet file, or is cut short. Fix: write it anew.")
-
-
-def arrow_frame(table: Any) -> pd.DataFrame:
-    """A data frame. Whole numbers stay whole beside missing values, and no value is refused.
-
-    What pandas or pyarrow cannot take, such as bytes that are no UTF-8 or days after the year 9999, is read cell by cell.
-    """
-
-    def whole() -> pd.DataFrame:
-        table.validate(full=True)  # pyarrow reads bytes that are no UTF-8 as text, and fails when they are looked at
-        return table.to_pandas(ignore_metadata=True, types_mapper=_WHOLE.get)
-
-    if (frame := attempt(whole)) is not None:
-        return frame
-    table = pyarrow.Table.from_arrays([_plain(column) for column in table.columns], names=table.column_names)
-    columns = (np.fromiter(_cells(column), dtype=object, count=len(column)) for column in table.columns)
-    return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
-
-
-def _plain(column: Any) -> Any:
-    """A column whose texts are codes of distinct ones, as texts."""
-    return column.cast(column.type.value_type) if pyarrow.types.is_dictionary(column.type) else column
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
-
-
-def _cells(column: Any) -> Iterator[Any]:
-    text = _is_text(column.type)
-    for scalar in (scalar for chunk in column.chunks for scalar in chunk):
-        if not scalar.is_valid:
-            yield None
-        elif text:
-            yield scalar.as_buffer().to_pybytes().decode(errors="replace")
-        else:
-            cell = attempt(scalar.as_py)
-            yield _UNREADABLE if cell is None else cell
