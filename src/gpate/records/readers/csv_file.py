@@ -127,25 +127,23 @@ def text_frame(rows: Sequence[Fields], names: Sequence[str]) -> tuple[pd.DataFra
 def _records(path: Path, limits: Limits) -> Iterator[Fields]:
     """The fields of every record that is not blank, the first included."""
     with _open(path) as file:
-        for text in _texts(file, limits.line_bytes):
-            if text is None:
-                yield None
-            elif '"' in text:
-                yield _parsed(text)
-            elif text and not text.isspace():
-                yield text.removesuffix("\r").split(",")
+        yield from _fields(file, limits.line_bytes)
 
 
-def _texts(file: IO[bytes], most: int) -> Iterator[str | None]:
-    """Records without their last line feed; None for one that is longer than `most` bytes, of which no more are in memory, or that does
-    not end.
-    """
+def _fields(file: IO[bytes], most: int) -> Iterator[Fields]:
+    """Of every record; None for one that is longer than `most` bytes, of which no more are in memory, or that does not end."""
     quotes, parts, size = _Quotes(), list[bytes](), 0
     while part := file.readline(most + 1):
         ended = part.endswith(b"\n")
-        if ended and not size and b'"' not in part:  # nearly all
-            yield part[:-1].decode(errors="replace")
-            continue
+        if ended and not size:  # nearly all are a line each
+            text = part[:-1].decode(errors="replace")
+            if '"' not in text:
+                if text and not text.isspace():
+                    yield text.removesuffix("\r").split(",")
+                continue
+            if (fields := _parsed(text)) is not None:
+                yield fields
+                continue
         size += len(part)
         if size - ended > most:
             parts = []
@@ -153,10 +151,12 @@ def _texts(file: IO[bytes], most: int) -> Iterator[str | None]:
             parts.append(part)
         quotes.read(part)
         if ended and not quotes.open:
-            yield b"".join(parts)[:-1].decode(errors="replace") if parts else None
+            yield _parsed(b"".join(parts)[:-1].decode(errors="replace")) if parts else None
             quotes, parts, size = _Quotes(), [], 0
-    if size:
-        yield b"".join(parts).decode(errors="replace") if parts and not quotes.open else None
+    if size and (quotes.open or not parts):
+        yield None
+    elif size and not (text := b"".join(parts).decode(errors="replace")).isspace():
+        yield _parsed(text)
 
 
 class _Quotes:
@@ -183,7 +183,11 @@ class _Quotes:
 
 def _parsed(text: str) -> Fields:
     """The fields of one record; None unless its quotes are closed, and each field in quotes ends with them."""
-    return attempt(lambda: next(csv.reader([text], strict=True)))
+    return (
+        text.removesuffix("\r").split(",")
+        if '"' not in text
+        else attempt(lambda: next(csv.reader([text], strict=True)))
+    )
 
 
 def _open(path: Path) -> Any:
