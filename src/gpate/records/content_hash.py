@@ -193,7 +193,8 @@ def _word(value: object) -> int:
 def _plain_word(value: object) -> int | None:
     if isinstance(value, np.datetime64 | datetime.date):
         time = pd.Timestamp(value)
-        time = time if time.tzinfo is None else time.tz_convert("UTC")  # engines give times in zones of their own
+        if time.tzinfo is not None:  # engines give times in zones of their own
+            time = time.tz_convert("UTC").tz_localize(None)
         return _hashed(time.isoformat().encode())
     if isinstance(value, bytes):
         return _hashed(value)

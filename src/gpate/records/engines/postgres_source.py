@@ -199,13 +199,10 @@ class PostgresTable(ArrowSource):
         if kind == _FLOAT4:
             return f"{column}::float8 AS {column}"
         if kind in TIMES:
-            day, end = (
-                f"{column} AT TIME ZONE 'UTC'" if kind == ZONED else column,
-                "'+00:00'" if kind == ZONED else "''",
-            )
+            day = f"{column} AT TIME ZONE 'UTC'" if kind == ZONED else column
             text = f"""to_char({day}, 'YYYY-MM-DD"T"HH24:MI:SS')"""
             part = f"CASE to_char({day}, 'US') WHEN '000000' THEN '' ELSE '.' || to_char({day}, 'US') END"
-            return f"CASE WHEN {within_calendar(column)} THEN {text} || {part} || {end} ELSE {column}::text END AS {column}"
+            return f"CASE WHEN {within_calendar(column)} THEN {text} || {part} ELSE {column}::text END AS {column}"
         if kind in _ARROW or name == self.unit:
             return column
         return f"left({column}::text, {MOST_TEXT}) AS {column}"
