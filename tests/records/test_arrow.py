@@ -97,6 +97,16 @@ def test_texts_of_pandas_that_are_no_utf_8_are_read_cell_by_cell() -> None:
     assert pandas_frame(pd.DataFrame({"coded": coded}))["coded"].tolist() == ["a", "b", None, "a"]
 
 
+def test_categories_of_pandas_are_read_like_values() -> None:
+    """Times in a zone, one of them after the year 9999, at which pandas fails."""
+    times = (
+        pd.Series(pa.array([0, FAR], pa.timestamp("s")).to_pandas()).dt.tz_localize("UTC").dt.tz_convert("Europe/Paris")
+    )
+    found = pandas_frame(pd.DataFrame({"seen": times.astype("category")}))["seen"]
+    assert seconds(found)[0].tolist() == [0, FAR]
+    assert len(set(hash_rows(table_content(pd.DataFrame({"seen": found})), key=KEY))) == 2
+
+
 def test_a_frame_keeps_its_rows_and_names() -> None:
     frame = pd.DataFrame(
         {"a": ["x", "y"], "b": pd.to_datetime(["2020-01-01", "2021-01-01"]).tz_localize("Europe/Paris")}, index=[7, 3]
@@ -105,7 +115,8 @@ def test_a_frame_keeps_its_rows_and_names() -> None:
     assert found.index.tolist() == [7, 3]
     assert found["a"].tolist() == ["x", "y"]
     assert found["b"].tolist() == [pd.Timestamp("2019-12-31 23:00"), pd.Timestamp("2020-12-31 23:00")]
-    assert pandas_frame(found[["b"]]) is not None
+    plain = found[["b"]]
+    assert pandas_frame(plain) is plain
     assert arrow_frame(pa.table({"a": pa.array([], pa.string())})).shape == (0, 1)
 
 

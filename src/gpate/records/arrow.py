@@ -53,14 +53,14 @@ def is_text(kind: Any) -> bool:
 
 def _refuses(dtype: Any) -> bool:
     if isinstance(dtype, pd.CategoricalDtype):
-        return _is_arrow(dtype.categories.dtype)
+        return _refuses(dtype.categories.dtype)
     return isinstance(dtype, pd.DatetimeTZDtype) or _is_arrow(dtype)
 
 
 def _plain_series(series: pd.Series) -> pd.Series:
     dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype) and _is_arrow(dtype.categories.dtype):
-        values = np.append(_from_arrow(dtype.categories).astype(object).to_numpy(dtype=object), [None])
+    if isinstance(dtype, pd.CategoricalDtype) and _refuses(dtype):
+        values = np.append(_plain_series(pd.Series(dtype.categories)).to_numpy(dtype=object), [None])
         return pd.Series(values[series.cat.codes.to_numpy()], index=series.index, dtype=object)
     if isinstance(dtype, pd.DatetimeTZDtype):
         return series.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -71,8 +71,8 @@ def _is_arrow(dtype: Any) -> bool:
     return isinstance(dtype, pd.ArrowDtype) or getattr(dtype, "storage", "") == "pyarrow"
 
 
-def _from_arrow(values: pd.Series | pd.Index) -> pd.Series:
-    found = pyarrow.array(values.array)
+def _from_arrow(series: pd.Series) -> pd.Series:
+    found = pyarrow.array(series.array)
     return _series(found if isinstance(found, pyarrow.ChunkedArray) else pyarrow.chunked_array([found]))
 
 
@@ -83,9 +83,10 @@ def _series(column: Any) -> pd.Series:
         return column.cast(pyarrow.int64()).cast(pyarrow.timestamp(kind.unit)).to_pandas()
     if pyarrow.types.is_duration(kind):
         return column.to_pandas()
-    if pyarrow.types.is_dictionary(kind) and not is_text(kind.value_type):
-        return _series(column.cast(kind.value_type))
-    alike = pyarrow.types.is_dictionary(kind) or is_text(kind) or any(of(kind) for of in _ALIKE)
+    coded = pyarrow.types.is_dictionary(kind)
+    if coded and not is_text(kind.value_type) and (values := attempt(lambda: column.cast(kind.value_type))) is not None:
+        return _series(values)
+    alike = is_text(kind.value_type) if coded else is_text(kind) or any(of(kind) for of in _ALIKE)
     whole = attempt(lambda: _at_once(column)) if alike else None
     if whole is not None:
         return whole
