@@ -251,6 +251,10 @@ def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int], networ
         plain = made.eval()(z, labels)
     assert plain.std() > 0.01
     assert torch.allclose(FoldedGenerator(made, state, dtype=torch.float32)(z, labels), plain, atol=1e-5)
+    if torch.cuda.is_available():  # by kernels, where there are any
+        on_gpu = {name: tensor.cuda() for name, tensor in state.items()}
+        folded = FoldedGenerator(made, on_gpu, dtype=torch.float32)(z.cuda(), labels.cuda())
+        assert torch.allclose(folded.cpu(), plain, atol=2e-3)  # products in TF32
 
 
 @pytest.mark.skipif(not torch.cuda.is_available() or not has_triton(), reason="needs a GPU with Triton")

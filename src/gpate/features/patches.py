@@ -9,6 +9,8 @@ pictures of things in front of things.
     response    its product with each filter; both whitened
     feature     how far the response is above a threshold, on either side, averaged over each field of a coarse grid
 
+On a GPU with Triton the last two lines are computed by the kernels of `gpate.features.patch_kernels`.
+
     >>> bank = patch_bank(3, filters=8)
     >>> Patches((3, 32, 32), bank, grid=4).dims
     256
@@ -17,11 +19,15 @@ pictures of things in front of things.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from gpate.torch_utils import has_triton
 
 PATCH = 6
 """Height and width of a patch."""
@@ -37,6 +43,9 @@ _WHITENING = 0.01
 
 _LARGEST = 48
 """Larger images are halved, until they are not."""
+
+_POOLED_BY_KERNELS = (16, 32, 64)
+"""Numbers of fields that fill a tile."""
 
 _SEED = 0
 _CANVAS, _PICTURES, _LEAVES, _DRAWN = 32, 200, 150, 20_000
@@ -73,12 +82,51 @@ class Patches:
         square = F.avg_pool2d(records.square().mean(1, keepdim=True), PATCH, 1)
         contrast = ((square - mean.square()) * numbers / (numbers - 1)).clamp(min=0.0).add(_CONTRAST).sqrt()
         # a filter without a mean does not see that of a patch
-        response = F.conv2d(records, self._centred) / contrast
-        beyond = F.softshrink(response, _THRESHOLD * math.sqrt(numbers)).flatten(2)
-        # a product for each record, so that none depends on its place
-        fields = self._fields.expand(len(records), -1, -1)
-        signed, either = torch.bmm(beyond, fields), torch.bmm(beyond.abs(), fields)
-        return torch.cat([either + signed, either - signed], 1).flatten(1) / 2
+        responses, contrast = F.conv2d(records, self._centred).flatten(2), contrast.flatten(1)
+        return pooled(responses, contrast, self._fields, _THRESHOLD * math.sqrt(numbers)).flatten(1)
+
+
+def pooled(responses: Tensor, contrast: Tensor, fields: Tensor, threshold: float) -> Tensor:
+    """How far responses over contrast are beyond the threshold, above and below, averaged over fields: [m, filters, places],
+    [m, places], [places, fields] -> [m, 2 filters, fields].
+    """
+    if (
+        responses.is_cuda
+        and responses.dtype == torch.float32
+        and fields.shape[1] in _POOLED_BY_KERNELS
+        and has_triton()
+    ):
+        out: Tensor = _Pooled.apply(responses.contiguous(), contrast.contiguous(), fields.contiguous(), threshold)
+        return out
+    beyond = F.softshrink(responses / contrast[:, None], threshold)
+    # a product for each record, so that none depends on its place
+    fields = fields.expand(len(responses), -1, -1)
+    signed, either = torch.bmm(beyond, fields), torch.bmm(beyond.abs(), fields)
+    return torch.cat([either + signed, either - signed], 1) / 2
+
+
+class _Pooled(torch.autograd.Function):
+    """The kernels as a differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, responses: Tensor, contrast: Tensor, fields: Tensor, threshold: float) -> Tensor:
+        """As `pooled`."""
+        ctx.save_for_backward(responses, contrast, fields)
+        ctx.threshold = threshold
+        out: Tensor = _kernels().forward(responses, contrast, fields, threshold)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of responses and contrast."""
+        return (*_kernels().backward(gradients[0].contiguous(), *ctx.saved_tensors, ctx.threshold), None, None)
+
+
+@cache
+def _kernels() -> ModuleType:
+    from gpate.features import patch_kernels as kernels
+
+    return kernels
 
 
 @lru_cache(maxsize=8)
