@@ -51,6 +51,7 @@ SPEC = GeneratorSpec(kind="table", classes=2, width=6, latent=3)
 NETWORKS: list[Callable[[], TeacherNetwork]] = [
     lambda: DenseTeacher(64, 2, hidden=(5, 7)),
     lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False),
+    lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False, record_norm=True, projection=True, hidden=6),
 ]
 
 
@@ -130,7 +131,7 @@ def dp_gan(path: Path, *, copies: int = 1, **changes: Any) -> tuple[SampledCriti
 def vectors_of(adversary: SampledCritic, x: Tensor, y: Tensor, *, real: bool) -> Tensor:
     """What every record gives in the first step, chunk by chunk."""
     chunks = zip(x.split(adversary.chunk), y.split(adversary.chunk), strict=True)
-    return torch.cat([adversary._vectors(*chunk, 0, real=real) for chunk in chunks])
+    return torch.cat([adversary._projected(adversary._gradients(*chunk, real=real), 0) for chunk in chunks])
 
 
 def pate_gan(path: Path, data: Given | None = None, **changes: Any) -> tuple[LabelledCritic, Run]:
@@ -205,7 +206,7 @@ def test_a_records_vector_does_not_depend_on_its_company(tmp_path: Path) -> None
     """To the last bit, or removing one record would move others."""
     adversary, _ = dp_gan(tmp_path)
     x, y = records()
-    alone, together = adversary._vectors(x[3:4], y[3:4], 0, real=True), vectors_of(adversary, x, y, real=True)
+    alone, together = adversary._gradients(x[3:4], y[3:4], real=True), vectors_of(adversary, x, y, real=True)
     assert len(together) == len(x) > adversary.chunk
     assert torch.equal(alone[0], together[3])
 
@@ -232,6 +233,42 @@ def test_the_steps_of_dp_gan_are_noised_clipped_sums_over_the_expected_batch(
     torch.testing.assert_close(taken[0], adversary._back(expected / 2, 0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("neighbour", [0, 1])
+def test_centred_gradients_are_clipped_after_the_fakes_of_their_class_are_added(
+    neighbour: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise, q = 1: by hand, record by record, so that a record that is left out takes one vector of at most `clip` with it."""
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
+    settings = DPGAN(
+        iterations=2,
+        samples=4,
+        batch=8,
+        sampling_probability=1.0,
+        critic_steps=1,
+        centred=True,
+        weight_limit=None,
+        clip=0.5,
+    )
+    data = neighbours()[neighbour]
+    run = a_run(tmp_path, settings, data)
+    adversary = SampledCritic(run, settings)
+    taken: list[Tensor] = []
+    monkeypatch.setattr(adversary.critic, "step", taken.append)
+    player = student()
+    adversary.turn(0, player, run.transcript)
+    classes = torch.arange(2).repeat(4)
+    z = player.latents(8, Streams(0).torch("fake latents", 0))
+    fakes = player.frozen(Streams(0).torch("statistics", 0))(z, classes)
+    of_fakes = vectors_of(adversary, fakes, classes, real=False)
+    expected, scaled = torch.zeros(adversary.critic.size), 0
+    for x, y in zip(data._all.features, data._all.labels, strict=True):
+        own = vectors_of(adversary, x[None], y[None], real=True)[0] + of_fakes[classes == y].mean(0)
+        scaled += float(own.norm()) > 0.5
+        expected += own * min(1.0, 0.5 / float(own.norm())) / 8
+    assert scaled
+    torch.testing.assert_close(taken[0], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_projected_gradients_are_midpoints_and_never_longer_than_the_clip(tmp_path: Path) -> None:
     adversary, _ = dp_gan(tmp_path, projected_dims=4, bins=5, clip=0.3)
     vectors = vectors_of(adversary, *records(), real=True)
@@ -246,7 +283,8 @@ def test_the_discriminator_has_no_batch_normalisation() -> None:
         with pytest.raises(InvalidValue, match="critic"):
             settings()
     spec = GeneratorSpec(kind="image", channels=1, height=8, width=8, classes=2)
-    assert not any("scale" in name for name in discriminator(spec, "plain").shapes())
+    for critic in ("plain", "projected"):
+        assert not any("scale" in name for name in discriminator(spec, critic).shapes())
 
 
 def test_weights_are_kept_within_their_limit(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from torch.nn import functional as F  # noqa: N812
 from gpate.boundary.values import opened
 from gpate.errors import InvalidValue
 from gpate.records.teachers import products
-from gpate.records.teachers.discriminators import DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
+from gpate.records.teachers.discriminators import LEAK, DenseTeacher, ImageTeacher, TeacherNetwork, teacher_network
 from gpate.records.teachers.ensemble import Ensemble, Placement, plan_placement
-from gpate.records.teachers.products import Patches, activation, kernels
+from gpate.records.teachers.products import EPS, Patches, activation, kernels
 from gpate.streams import Streams
 
 CPU = torch.device("cpu")
@@ -314,6 +314,26 @@ def test_a_gradient_penalty_on_the_gpu_is_that_on_the_processor() -> None:
     for fast, exact in zip(*found, strict=True):
         error = (fast.cpu().double() - exact).square().mean().sqrt()
         assert error < 1e-2 * exact.square().mean().sqrt()
+
+
+def test_a_projected_discriminator_is_normalised_over_each_record_and_has_weights_for_every_class() -> None:
+    """Against torch's own layers, record by record."""
+    network = teacher_network("projected", kind="image", shape=(1, 8, 8), classes=3)
+    stream = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(1, *shape, generator=stream) for name, (shape, _) in network.shapes().items()}
+    x, labels = torch.rand(5, 64, generator=stream), torch.tensor([0, 2, 1, 2, 0])
+    found = network.logits(weights, x[None, None], F.one_hot(labels, 3).float()[None, None])[0, 0]
+    own = {name: weight[0] for name, weight in weights.items()}
+    for i, c in enumerate(labels):
+        h = x[i].view(1, 1, 8, 8)
+        for layer in ("conv0", "conv1"):
+            kernels = own[layer].view(len(own[layer]), -1, 5, 5)
+            h = F.conv2d(h, kernels, own[f"{layer}.label"][c] + own[f"{layer}.shift"], stride=2, padding=2)
+            h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)
+        h = F.linear(h.flatten(1), own["dense"].T, own["dense.label"][c] + own["dense.shift"])
+        h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)[0]
+        score = h @ (own["out"][:, 0] + own["out.class"][c]) + own["out.label"][c, 0]
+        torch.testing.assert_close(found[i], score, rtol=1e-3, atol=1e-3)
 
 
 def test_factors_of_the_wide_layer_are_its_gradient() -> None:

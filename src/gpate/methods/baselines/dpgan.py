@@ -11,6 +11,10 @@ the student's own records have seen no private record: they are scaled down to t
 records, so that neither side outweighs the other, and get no noise. Sums are divided by the expected number of records,
 never by that of a sample, which is secret.
 
+With `centred` a record's gradient is compared with the student's before it is scaled down: the mean gradient on the student's
+records of its class is added. That mean is fixed before the sample is drawn, so a record still adds a vector of its own, at most
+`clip` long, and what both sides have in common, most of a gradient, takes up none of that length.
+
 With `projected_dims` it is the paper's ablation "DP-GAN with gradient discretisation and random projection": a record's gradient
 is projected on k random directions, each coordinate clipped to clip / sqrt(k) and rounded to the midpoint of one of `bins` bins
 (so its length is at most `clip` as before), and the noised sum is projected back.
@@ -19,7 +23,7 @@ is projected on k random directions, each coordinate clipped to clip / sqrt(k) a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -27,12 +31,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.accounting import Event, PoissonSampledGaussian
 from gpate.boundary import Ballots, Grids, RecordVectors, Released, SampledSum, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.generators import GeneratorSpec, Student
+from gpate.generators.student import FrozenStudent
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
@@ -47,6 +53,7 @@ _FAKES = 256
 """Of the student's records in a step at most: they carry no noise, so more would only take time."""
 
 _LOSSES = ("wasserstein", "logistic")
+_CRITICS = ("dense", "plain", "projected")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +63,13 @@ class DPGAN(Adversarial):
     Attributes:
         batch: expected number of records in a sample; q is this over the noisy number of records.
         sampling_probability: q itself; None takes it from `batch`.
-        critic: the discriminator's network: `dense`, two hidden layers of 64 (the paper's appendix), or `plain`, convolutions.
+        critic: the discriminator's network: `dense`, two hidden layers of 64 (the paper's appendix), `plain`, convolutions, or
+            `projected`, convolutions normalised over each record, whose last layer has weights for every class.
         critic_steps: of the discriminator for one of the student.
         critic_rate: Adam's, of the discriminator. The sources are silent. Noise moves every weight by about as much a step, so at
             1e-3 a weight within 0.1 is noise after ten thousand steps.
         clip: longest gradient that a record may have.
+        centred: whether the mean gradient on the student's records of a record's class is added to the record's before it is scaled down.
         loss: `wasserstein` or `logistic`.
         weight_limit: the discriminator's weights are kept within plus or minus this; None for no limit.
         label_loudness: what the label's one-hot vector is multiplied by where it enters the discriminator, but never so much that
@@ -76,6 +85,7 @@ class DPGAN(Adversarial):
     critic_steps: int = 5
     critic_rate: float = 2e-4
     clip: float = 1.0
+    centred: bool = False
     loss: str = "wasserstein"
     weight_limit: float | None = 0.1
     label_loudness: float = 3.0
@@ -85,8 +95,10 @@ class DPGAN(Adversarial):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("batch", self.batch, 1)
-        if self.critic not in ("dense", "plain"):
-            raise InvalidValue("critic", self.critic, "'dense' or 'plain': a record's gradient must be its own")
+        if self.critic not in _CRITICS:
+            raise InvalidValue(
+                "critic", self.critic, f"one of {', '.join(_CRITICS)}: a record's gradient must be its own"
+            )
         require_count("critic_steps", self.critic_steps, 1)
         require_positive("critic_rate", self.critic_rate)
         require_positive("clip", self.clip)
@@ -117,13 +129,16 @@ class DPGAN(Adversarial):
 
 
 LARGE = DPGAN(
-    iterations=600,
+    iterations=3000,
     samples=256,
-    learning_rate=1e-3,
+    learning_rate=5e-4,
+    average=0.999,
     batch=2048,
-    critic="plain",
+    critic="projected",
+    critic_steps=1,
     critic_rate=5e-4,
     clip=0.1,
+    centred=True,
     loss="logistic",
     weight_limit=None,
     label_loudness=1.0,
@@ -214,14 +229,12 @@ class SampledCritic(Adversary):
         fakes = student.frozen(streams.torch("statistics", t, device=self.device))
         for i in range(settings.critic_steps):
             step = t * settings.critic_steps + i
-            noisy = transcript.ask_next(lambda step=step: self._sum(step), self._noisy_sum)  # type: ignore[misc]
-            y = student.labels(self.fakes, streams.torch("fake labels", step, device=self.device))
-            z = student.latents(self.fakes, streams.torch("fake latents", step, device=self.device))
-            parts = zip(fakes(z, y).split(self.chunk), y.split(self.chunk), strict=True)
-            made = (self._vectors(x, label, step, real=False) for x, label in parts)
-            mean = sum(clipped(vectors, settings.clip).sum(0) for vectors in made) / self.fakes
-            real = torch.from_numpy(noisy.value).to(self.device, torch.float32) / settings.batch
-            self.critic.step(self._back((real + mean) / 2, step))
+            centre = self._centre(student, fakes, step) if settings.centred else None
+            noisy = transcript.ask_next(lambda step=step, centre=centre: self._sum(step, centre), self._noisy_sum)  # type: ignore[misc]
+            gradient = torch.from_numpy(noisy.value).to(self.device, torch.float32) / settings.batch
+            if not settings.centred:
+                gradient = (gradient + self._of_fakes(student, fakes, step)) / 2
+            self.critic.step(self._back(gradient, step))
         y = student.labels(settings.samples, streams.torch("labels", t, device=self.device))
         proposed = student.propose(
             student.latents(settings.samples, streams.torch("latents", t, device=self.device)), y
@@ -229,14 +242,36 @@ class SampledCritic(Adversary):
         change = noisy.map(lambda _: self.critic.change(proposed.detach(), y, wasserstein=self.wasserstein))
         return Turn(proposed, change)
 
-    def _sum(self, step: int) -> Sensitive[Tensor]:
+    def _of_fakes(self, student: Student, fakes: FrozenStudent, step: int) -> Tensor:
+        """The mean of the scaled gradients on the student's records, [numbers in a vector]."""
+        y = student.labels(self.fakes, self.streams.torch("fake labels", step, device=self.device))
+        parts = self._made(student, fakes, y, step)
+        shortened = [clipped(self._projected(part, step), self.settings.clip).sum(0) for part, _ in parts]
+        return torch.stack(shortened).sum(0) / self.fakes
+
+    def _centre(self, student: Student, fakes: FrozenStudent, step: int) -> Tensor:
+        """The mean gradient on the student's records of each class, [classes, weights]."""
+        classes, each = self.critic.classes, max(1, self.fakes // self.critic.classes)
+        parts = self._made(student, fakes, torch.arange(classes, device=self.device).repeat(each), step)
+        # a product, not an addition by index, whose order differs from run to run on a GPU
+        return torch.stack([F.one_hot(y, classes).to(part).T @ part for part, y in parts]).sum(0) / each
+
+    def _made(self, student: Student, fakes: FrozenStudent, y: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gradients on the student's records of these classes, and the classes, chunk by chunk."""
+        z = student.latents(len(y), self.streams.torch("fake latents", step, device=self.device))
+        for x, label in zip(fakes(z, y).split(self.chunk), y.split(self.chunk), strict=True):
+            yield self._gradients(x, label, real=False), label
+
+    def _sum(self, step: int, centre: Tensor | None) -> Sensitive[Tensor]:
         """The exact sum of a secret sample's gradients."""
         # by payment, not by step: one sample is paid for once, whatever a crash took
         payment = self.gate.paid(self.release.event(self.gate))
         sample = self._records.poisson_sample(payment, probability=self.q)
 
         def gradients(x: Tensor, y: Tensor) -> RecordVectors:
-            return RecordVectors(self._vectors(x.to(self.device), y.to(self.device), step, real=True))
+            y = y.to(self.device)
+            vectors = self._gradients(x.to(self.device), y, real=True)
+            return RecordVectors(self._projected(vectors if centre is None else vectors + centre[y], step))
 
         return self.release.exact(sample.map(gradients, chunk=self.chunk))
 
@@ -244,16 +279,18 @@ class SampledCritic(Adversary):
         """The noised sum, [numbers in a vector]."""
         return self.release.release(total, self.gate).map(lambda sums: sums[0].astype(np.float32))
 
-    def _vectors(self, x: Tensor, y: Tensor, step: int, *, real: bool) -> Tensor:
-        """What each record of a chunk gives. Chunks are filled up: a record's vector is independent of the batch."""
-        filled = x.new_zeros(self.chunk, x.shape[1])
-        filled[: len(x)] = x
-        classes = y.new_zeros(self.chunk)
-        classes[: len(y)] = y
+    def _gradients(self, x: Tensor, y: Tensor, *, real: bool) -> Tensor:
+        """Of each record of a chunk. Chunks of private records are filled up: a record's gradient is independent of the batch."""
+        missing = self.chunk - len(x) if real else 0
         gradients = record_gradients(
-            self.critic.network, self.critic.weights, filled, classes, real=real, wasserstein=self.wasserstein
+            self.critic.network,
+            self.critic.weights,
+            F.pad(x, (0, 0, 0, missing)),
+            F.pad(y, (0, missing)),
+            real=real,
+            wasserstein=self.wasserstein,
         )
-        return self._projected(gradients[: len(x)], step)
+        return gradients[: len(x)]
 
     def _projected(self, gradients: Tensor, step: int) -> Tensor:
         k = self.settings.projected_dims

@@ -53,13 +53,17 @@ class TeacherNetwork(ABC):
 
 
 def _normalised(h: Tensor, over: tuple[int, ...], scale: Tensor, shift: Tensor) -> Tensor:
+    return _standardised(h, over, scale) + shift
+
+
+def _standardised(h: Tensor, over: tuple[int, ...], scale: Tensor | float = 1.0) -> Tensor:
     centred = h - h.mean(over, keepdim=True)
     variance = centred.square().mean(over, keepdim=True)  # torch.var_mean is far slower over a middle axis on a CPU
-    return centred * (torch.rsqrt(variance + EPS) * scale) + shift
+    return centred * (torch.rsqrt(variance + EPS) * scale)
 
 
 class ImageTeacher(TeacherNetwork):
-    """5x5 convolutions of stride 2, a fully connected layer of 256, one logit; label into every layer, leaky ReLU.
+    """5x5 convolutions of stride 2, a fully connected layer, one logit; label into every layer, leaky ReLU.
 
     Args:
         shape: (channels, height, width).
@@ -70,6 +74,9 @@ class ImageTeacher(TeacherNetwork):
         norm_first: batch normalisation on the first layer too.
         norm: batch normalisation at all. Without it a record's logit does not depend on the others of its batch, and can be
             differentiated twice: what DP-SGD and a gradient penalty need.
+        record_norm: without batch normalisation: every hidden layer is normalised over the numbers of each record, without weights.
+        projection: the last hidden layer also has weights of its own for every class (Miyato and Koyama 2018).
+        hidden: width of the fully connected layer.
     """
 
     def __init__(
@@ -80,6 +87,9 @@ class ImageTeacher(TeacherNetwork):
         kernels: tuple[int, ...],
         norm_first: bool = False,
         norm: bool = True,
+        record_norm: bool = False,
+        projection: bool = False,
+        hidden: int = 256,
     ) -> None:
         _, height, width = shape
         if height % 2 ** len(kernels) or width % 2 ** len(kernels):
@@ -87,7 +97,8 @@ class ImageTeacher(TeacherNetwork):
                 "image size", f"{height}x{width}", f"divisible by {2 ** len(kernels)}", "Use fewer convolutions."
             )
         self.shape, self.classes, self.kernels = shape, classes, kernels
-        self.norm, self.norm_first = norm, norm and norm_first
+        self.norm, self.norm_first, self.record_norm = norm, norm and norm_first, record_norm
+        self.projection, self.hidden = projection, hidden
         self.wide = "dense" if norm else None
         self.flat = kernels[-1] * (height >> len(kernels)) * (width >> len(kernels))
 
@@ -103,12 +114,14 @@ class ImageTeacher(TeacherNetwork):
                 out[f"conv{i}.scale"] = ((maps,), math.inf)
             before = maps
         start = self._start(self.flat)
-        out |= {"dense": ((self.flat, 256), start), "dense.label": ((self.classes, 256), start)}
+        out |= {"dense": ((self.flat, self.hidden), start), "dense.label": ((self.classes, self.hidden), start)}
         if self.norm:
-            out["dense.scale"] = ((256,), math.inf)
-        out["dense.shift"] = ((256,), 0.0)
-        start = self._start(256)
-        out |= {"out": ((256, 1), start), "out.label": ((self.classes, 1), start)}
+            out["dense.scale"] = ((self.hidden,), math.inf)
+        out["dense.shift"] = ((self.hidden,), 0.0)
+        start = self._start(self.hidden)
+        out |= {"out": ((self.hidden, 1), start), "out.label": ((self.classes, 1), start)}
+        if self.projection:
+            out["out.class"] = ((self.classes, self.hidden), start)
         return out
 
     def _start(self, inputs: int) -> float:
@@ -121,7 +134,7 @@ class ImageTeacher(TeacherNetwork):
             positions = (self.shape[1] >> (i + 1)) * (self.shape[2] >> (i + 1))
             kept += positions * (before * KERNEL**2 + 5 * maps)
             before = maps
-        return kept + 2 * self.flat + 5 * 256
+        return kept + 2 * self.flat + 5 * self.hidden
 
     def logits(
         self, p: Parameters, x: Tensor, y: Tensor, factors: list[Factors] | None = None, *, twice: bool = False
@@ -136,13 +149,20 @@ class ImageTeacher(TeacherNetwork):
             label = product(flat_y, p[f"conv{i}.label"])
             h = convolution(p[f"conv{i}"], h).view(n, maps, s * m, height * width)
             scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
-            h = activation(h, label, scale, shift, batches=s, leak=LEAK, twice=twice)
+            if self.record_norm:
+                h = h + label.transpose(1, 2)[..., None] + shift[:, :, None, None]
+                h = F.leaky_relu(_standardised(h, (1, 3)), LEAK)
+            else:
+                h = activation(h, label, scale, shift, batches=s, leak=LEAK, twice=twice)
             h = h.view(n, maps, s * m, height, width)
-        h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, 256)
-        shift = p["dense.shift"].view(n, 1, 1, 256)
-        h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, 256), shift) if self.norm else h + shift
-        h = F.leaky_relu(h, LEAK).view(n, s * m, 256)
-        return (product(flat_y, p["out.label"]) + product(h, p["out"])).view(n, s, m)
+        h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, self.hidden)
+        shift = p["dense.shift"].view(n, 1, 1, self.hidden)
+        h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, self.hidden), shift) if self.norm else h + shift
+        h = F.leaky_relu(_standardised(h, (3,)) if self.record_norm else h, LEAK).view(n, s * m, self.hidden)
+        score = product(flat_y, p["out.label"]) + product(h, p["out"])
+        if self.projection:
+            score = score + (product(flat_y, p["out.class"]) * h).sum(2, keepdim=True)
+        return score.view(n, s, m)
 
 
 class DenseTeacher(TeacherNetwork):
@@ -223,7 +243,7 @@ class LoudLabel(TeacherNetwork):
         return self.network.logits(p, x, self.loudness * y, factors, twice=twice)
 
 
-TEACHERS = ("paper", "official", "dcgan", "plain", "dense")
+TEACHERS = ("paper", "official", "dcgan", "plain", "projected", "dense")
 
 
 def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], classes: int) -> TeacherNetwork:
@@ -231,7 +251,8 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
 
     Args:
         variant: `paper` (appendix E); `official`, what the authors' code does; `dcgan`, wider, for one discriminator that sees
-            all records; `plain`, two convolutions without batch normalisation; `dense`, two hidden layers of 64, the paper's
+            all records; `plain`, two convolutions without batch normalisation; `projected`, the same with a hidden layer of 64 that
+            has weights for every class, each layer normalised over its record; `dense`, two hidden layers of 64, the paper's
             DP-GAN. For a table all but the last are two hidden layers of the row's width.
         kind: `image` or `table`.
         shape: (channels, height, width); a table's row is (1, 1, width).
@@ -243,6 +264,9 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
         return DenseTeacher(math.prod(shape), classes, hidden=(64, 64))
     if kind == "table":
         return DenseTeacher(shape[2], classes)
+    if variant == "projected":
+        kernels = (32,) if min(shape[1:]) % 4 else (16, 32)
+        return ImageTeacher(shape, classes, kernels=kernels, norm=False, record_norm=True, projection=True, hidden=64)
     if variant == "paper" or min(shape[1:]) % 4:
         return ImageTeacher(shape, classes, kernels=(32,), norm_first=variant != "plain", norm=variant != "plain")
     if variant == "official":
