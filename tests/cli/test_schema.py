@@ -290,6 +290,14 @@ def test_a_draft_for_persons_counts_each_of_them_once(tmp_path: Path, capsys: py
     )
     assert [entry.purpose for entry in contents.entries] == ["records per unit", "bounds", "categories"]
     assert contents.spend <= 2
+    assert isinstance(schema, TableSchema)
+    assert schema.cost == Cost(
+        epsilon=2.0, delta=1e-6, neighbours="all records of one unit added or removed: unit person"
+    )
+    assert Schema.from_text(schema.to_text()) == schema
+    assert gpate("schema", "check", out) == 0
+    assert schema.guaranteed(1.0, 1e-6) == (3.0, 2e-6)
+    capsys.readouterr()
     assert gpate("schema", "init", tmp_path / "visits.parquet", "--unit", "nobody") == 2
     assert "a column of the data" in capsys.readouterr().err
 
@@ -370,6 +378,33 @@ def test_nothing_is_spent_before_it_is_said_who_is_protected(
     assert gpate("schema", "init", tmp_path / "t.parquet", "--unit", "row", "-o", tmp_path / "free.yaml") == 0
     assert "unit: null" in (tmp_path / "free.yaml").read_text()
     assert gpate("schema", "init", tmp_path / "t.parquet", "--unit", "nobody") == 2
+
+
+def test_a_cost_for_single_records_is_refused_beside_a_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten records of a person move ten counts of a release that was paid for by the record: an epsilon of 1 is no part of hers."""
+    frame = pd.DataFrame({"pid": np.repeat(range(60), 10), "stay": [1, 2] * 300})
+    frame.to_parquet(tmp_path / "t.parquet")
+    schema = tmp_path / "s.yaml"
+    asked = ("schema", "init", tmp_path / "t.parquet", "--unit", "row", "--schema-epsilon", 2, "-o", schema)
+    assert gpate(*asked, "--ledger", tmp_path / "l.jsonl") == 0
+    before = schema.read_text()
+    assert gpate("schema", "edit", schema, "--set", "unit=pid,5") == 2
+    assert "do not add up" in capsys.readouterr().err
+    assert schema.read_text() == before
+    schema.write_text(
+        "kind: table\nunit: {column: pid, max_records: 5}\ncost: {epsilon: 1.0, delta: 1.0e-6}\n"
+        "columns:\n  stay: {type: integer, bounds: [0, 9]}\n"
+    )
+    run = tmp_path / "run"
+    for command in (
+        ("schema", "check", schema),
+        ("fit", tmp_path / "t.parquet", "--schema", schema, "--quick", "--out", run),
+        ("schema", "edit", schema, "--set", "unit=pid,3"),
+    ):
+        assert gpate(*command) == 2
+        assert "--schema-epsilon` and the same --unit" in capsys.readouterr().err.replace("\n", " ")
+    assert not run.exists()
+    assert gpate("schema", "edit", schema, "--set", "unit=row") == 0  # what it was paid for
 
 
 def test_what_a_dictionary_declares_is_not_released(

@@ -11,6 +11,7 @@ from gpate.accounting import Receipt, grid_for, parse_ledger
 from gpate.accounting.hash_chain import GENESIS, body_of, linked
 from gpate.release import Certificate, FileRecord
 from gpate.release import release_files as files
+from gpate.schema.declaration import Cost
 
 Lines = list[dict[str, Any]]
 
@@ -64,7 +65,8 @@ def recertify(folder: Path, **changes: Any) -> None:
     ledger = parse_ledger(raw, source="forged")
     budget = ledger.header.budget
     schema = files.schema_from((folder / files.SCHEMA).read_bytes())
-    epsilon, delta = schema.guaranteed(budget.epsilon, budget.delta)
+    cost = schema.cost or Cost(epsilon=0.0, delta=0.0)
+    epsilon, delta = budget.epsilon + cost.epsilon, budget.delta + cost.delta  # a forger adds up what does not
     said: dict[str, Any] = {
         "gpate_version": old["gpate_version"],
         "epsilon": epsilon,

@@ -24,6 +24,7 @@ from gpate.accounting import Budget, DiscreteGaussian, Gaussian, Ledger, read_le
 from gpate.accounting.ledger import Header
 from gpate.boundary import FastNoise
 from gpate.errors import (
+    BudgetBookMismatch,
     ConditionTooRare,
     InvalidValue,
     LedgerSealed,
@@ -156,6 +157,15 @@ def test_the_ledger_must_be_the_one_in_the_folder(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     with paid_gate(tmp_path / "a") as gate, pytest.raises(ReleaseRefused, match="The ledger of this run is"):
         _write(tmp_path / "b", ledger=gate.ledger)
+
+
+def test_a_budget_book_that_refuses_leaves_no_generator(tmp_path: Path) -> None:
+    def refuse(_: Any) -> Any:
+        raise BudgetBookMismatch("no such run")
+
+    with pytest.raises(BudgetBookMismatch):
+        _write(tmp_path, settle=refuse)
+    assert {path.name for path in tmp_path.iterdir()} <= {"ledger.jsonl"}
 
 
 def _write(folder: Path, **changes: Any) -> Certificate:

@@ -178,9 +178,12 @@ class Gate:
         neighbours: str = RECORD,
         run: str | None = None,
     ) -> Self:
-        """The gate of an earlier run: what was paid stays paid."""
+        """The gate of an earlier run: what was paid stays paid, and no noise is drawn again."""
         noise = noise or ExactNoise()
-        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run)), noise)
+        ledger = Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run))
+        if isinstance(noise, FastNoise):
+            noise.skip(sum(ledger.tally.values()))
+        return cls(ledger, noise)
 
     @classmethod
     def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:

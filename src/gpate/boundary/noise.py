@@ -104,6 +104,11 @@ class FastNoise:
         self._process = os.getpid()
         self._generator = np.random.default_rng(seed)
 
+    def skip(self, events: int) -> None:
+        """Goes on for a run that has paid for so many events already: with a seed, noise of their own for those that follow."""
+        if self.seed is not None and events:
+            self._generator = np.random.default_rng([self.seed, events])
+
     @property
     def name(self) -> str:
         """Says whether the seed was fixed."""

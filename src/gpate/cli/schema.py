@@ -16,10 +16,10 @@ from gpate.cli.progress import progress
 from gpate.cli.schema_edit import edit
 from gpate.cli.terminal import Json, Quiet, console, ending, hint, print_facts, print_json
 from gpate.errors import BudgetBookError, InvalidValue, require_epsilon
-from gpate.neighbours import RECORD, unit_relation
+from gpate.neighbours import RECORD, unit_relation, without_number
 from gpate.schema import ImageSchema, Schema, TableSchema
 from gpate.schema.columns import COLUMN_TYPES
-from gpate.schema.declaration import TODO
+from gpate.schema.declaration import TODO, Cost
 from gpate.schema.dictionary import Dictionary, read_dictionary
 from gpate.schema.draft import Paid, combine, draft
 from gpate.schema.file_types import column_types, stated_in
@@ -210,7 +210,7 @@ def _released(
         found = {} if bounds is None else bounds(table, gate).value
         values = {} if categories is None else categories(table, gate).value
         cost = f"at epsilon {gate.spend:.4g}, delta {budget.delta:g}"
-    spent = (budget.epsilon, budget.delta)
+    spent = Cost(epsilon=budget.epsilon, delta=budget.delta, neighbours=without_number(relation))
     return types, Paid(bounds=found, categories=values, max_records=max_records, spent=cost, cost=spent)
 
 
@@ -258,6 +258,7 @@ def check(
     """Check a schema and print a summary."""
     with progress("checking the schema", quiet=quiet or as_json):
         schema = Schema.load(path)
+        schema.check_cost()
         _check_fits(schema)
     if as_json:
         print_json(schema.to_dict())

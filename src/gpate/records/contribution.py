@@ -6,7 +6,8 @@ unit count nor their order among themselves, and a unit never has more than k. W
 file, batch or rank, plays no part. Equal records of a unit are interchangeable.
 
 Ids are brought to text one by one (`7`, `7.0` and `"7"` are one id) and hashed to 128 bits, at which two ids of a billion share a
-hash once in 10^20 data sets. Records without an id are together one unit: each of them is protected, and no error tells of them.
+hash once in 10^20 data sets. Records without an id are together one unit, and no error tells of them. The guarantee is
+about all of them at once; one of them that comes or goes may put another in its place, which is two steps of it.
 
     >>> import numpy as np
     >>> kept = bounded(np.array([7, 8, 7, 7]), np.array([3, 1, 2, 9], dtype=np.uint64), most=2, key=bytes(32))

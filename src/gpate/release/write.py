@@ -100,11 +100,12 @@ def write_release(
         (folder / old).unlink(missing_ok=True)
     if not ledger.durable:
         files.write(folder, files.LEDGER, ledger.to_bytes())
-    for name, data in content.items():
-        files.write(folder, name, data)
     contents = read_ledger(folder / files.LEDGER, head=head)
     if contents.torn or not contents.sealed:
         raise LedgerError(f"{folder / files.LEDGER} was changed while the release was written. Fix: write it again.")
+    book = None if settle is None else settle(contents)  # before weights are there that a budget book refuses
+    for name, data in content.items():
+        files.write(folder, name, data)
     content[files.LEDGER] = files.read(folder, files.LEDGER)
     epsilon, delta = schema.guaranteed(contents.header.budget.epsilon, contents.header.budget.delta)
     certificate = Certificate(
@@ -118,7 +119,7 @@ def write_release(
         not_for_release=reasons,
         head=head,
         files={name: FileRecord.of(content[name]) for name in files.CERTIFIED},
-        book=None if settle is None else settle(contents),
+        book=book,
     )
     files.write(folder, files.CERTIFICATE, certificate.to_bytes())
     return certificate

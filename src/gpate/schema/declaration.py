@@ -9,7 +9,8 @@ description: one line about the data          # optional
 target: income                                # optional: what a classifier is to predict
 row_id: visit                                 # optional: identifies a record; neither learned nor synthesised
 unit: {column: person, max_records: 3}        # optional: what the guarantee protects, if not a single record
-cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: cost of bounds and categories
+cost: {epsilon: 0.1, delta: 1.0e-6}           # written by `gpate schema init --schema-epsilon`: cost of bounds and categories,
+                                              # and with `neighbours` for which relation, if it is not single records
 columns:
   age:       {type: integer, bounds: [17, 90]}
   fare:      {type: numeric, bounds: [0.5, 512], scale: log, decimals: 2, missing: true}
@@ -75,7 +76,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import yaml
 
 from gpate.errors import GpateError, InvalidValue, SchemaError, shown
-from gpate.neighbours import RECORD
+from gpate.neighbours import RECORD, protects_units, without_number
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import Category, is_text
 from gpate.schema.constraint_text import with_files
@@ -97,16 +98,47 @@ class Cost:
     Attributes:
         epsilon: what that release cost.
         delta: likewise.
+        neighbours: the relation that it is about, without how many records of a unit count; of one record where it is not written.
     """
 
     epsilon: float
     delta: float
+    neighbours: str = RECORD
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise InvalidValue(f"{name} of cost", value, "a number, at least 0")
+        if not is_text(self.neighbours) or not (self.neighbours == RECORD or protects_units(self.neighbours)):
+            raise InvalidValue("neighbours of cost", self.neighbours, f"{RECORD!r}, or the relation of a unit")
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Cost:
+        """The inverse of `to_dict`."""
+        if not isinstance(data, Mapping) or not {"epsilon", "delta"} <= set(data) <= {"epsilon", "delta", "neighbours"}:
+            raise InvalidValue(
+                "cost", data, "{epsilon: ..., delta: ...}, as `gpate schema init --schema-epsilon` writes it"
+            )
+        return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in the YAML file."""
+        plain = {"epsilon": self.epsilon, "delta": self.delta}
+        return plain if self.neighbours == RECORD else {**plain, "neighbours": self.neighbours}
+
+    def check_adds_to(self, neighbours: str) -> None:
+        """Refuse a guarantee about other neighbours: a cost for one record says nothing about all records of a person.
+
+        Raises:
+            SchemaError: the relations differ.
+        """
+        if self.neighbours != (wanted := without_number(neighbours)):
+            raise SchemaError(
+                f"The schema's bounds and categories cost epsilon {self.epsilon:g} for {self.neighbours!r}, and its guarantee is about "
+                f"{wanted!r}: the two do not add up. Fix: draft it again with `gpate schema init --schema-epsilon` and the same --unit, or "
+                "declare bounds and categories that are publicly known, without `cost`."
+            )
 
 
 class Schema(ABC):
@@ -128,8 +160,22 @@ class Schema(ABC):
         return 1 if self.unit is None else self.unit.max_records
 
     def guaranteed(self, epsilon: float, delta: float) -> tuple[float, float]:
-        """Guarantee of a release with this schema, for a run with this budget: the schema's cost is added."""
+        """Guarantee of a release with this schema, for a run with this budget: the schema's cost is added.
+
+        Raises:
+            SchemaError: the cost is about other neighbours.
+        """
+        self.check_cost()
         return (epsilon, delta) if self.cost is None else (epsilon + self.cost.epsilon, delta + self.cost.delta)
+
+    def check_cost(self) -> None:
+        """Refuse a cost that is about other neighbours than the guarantee.
+
+        Raises:
+            SchemaError: it is.
+        """
+        if self.cost is not None:
+            self.cost.check_adds_to(self.neighbours)
 
     @property
     def record_checks(self) -> int:

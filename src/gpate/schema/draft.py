@@ -20,7 +20,7 @@ import yaml
 from gpate.errors import GpateError, SchemaError
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import COLUMN_TYPES, column_from_dict
-from gpate.schema.declaration import TODO
+from gpate.schema.declaration import TODO, Cost
 from gpate.schema.described import Described, merged, one_line
 from gpate.schema.dictionary import Dictionary
 from gpate.schema.proposals import DATE, ID, TIMEDELTA, Guess, Proposal, Proposals, row_id_of
@@ -119,14 +119,14 @@ class Paid:
         categories: of text columns.
         max_records: of a privacy unit, that count at most.
         spent: what it cost, as text.
-        cost: its epsilon and delta: stored in the schema, and added to every release with this schema.
+        cost: stored in the schema, and added to every release with this schema.
     """
 
     bounds: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
     categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
     max_records: int | None = None
     spent: str
-    cost: tuple[float, float]
+    cost: Cost
 
 
 def combine(
@@ -204,7 +204,7 @@ def draft(
     elif proposals is not None:
         lines.append(_line("unit", None))
     if paid is not None:
-        lines.append(_line("cost", dict(zip(("epsilon", "delta"), paid.cost, strict=True))))
+        lines.append(_line("cost", paid.cost.to_dict()))
     lines.append("columns:")
     for name in [name for name in types if name not in keys]:
         entry, used = _entry(name, types[name], said.get(name), guesses.columns.get(name), paid)

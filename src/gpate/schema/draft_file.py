@@ -21,9 +21,10 @@ import yaml
 
 from gpate.atomic_files import written_whole
 from gpate.errors import GpateError, InvalidValue, SchemaError, require_count, shown
+from gpate.neighbours import RECORD, unit_relation
 from gpate.safe_parsing import attempt
 from gpate.schema.columns import column_from_dict
-from gpate.schema.declaration import TODO
+from gpate.schema.declaration import TODO, Cost
 from gpate.schema.draft import CONSTRAINTS, PROPOSED, SEPARATOR, accepted, inline, is_open, proposed
 from gpate.schema.yaml_text import MAX_TEXT, _Loader, check_values
 
@@ -208,6 +209,8 @@ class DraftFile:
     def set_unit(self, name: str | None, max_records: int = 1) -> None:
         """Declare whose record it is; None protects single records."""
         require_count("max_records", max_records, 1)
+        if (cost := self.top("cost")) is not None:
+            Cost.from_dict(cost).check_adds_to(RECORD if name is None else unit_relation(name, max_records))
         before = None if self.unit is None else self.unit.get("column")
         self._set_key("unit", before, name, {"column": name, "max_records": max_records})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -156,7 +156,7 @@ class TableSchema(Schema):
             "kind": self.kind,
             **{key: value for key, value in named.items() if value},
             **({} if self.unit is None else {"unit": self.unit.to_dict()}),
-            **({} if self.cost is None else {"cost": asdict(self.cost)}),
+            **({} if self.cost is None else {"cost": self.cost.to_dict()}),
             "columns": {column.name: column.to_dict() for column in self.sampled},
             **({"constraints": [each.to_plain() for each in self.constraints]} if self.constraints else {}),
         }
@@ -175,17 +175,13 @@ class TableSchema(Schema):
                 "publicly known (values read from the data would leak), or release them with `gpate schema init --schema-epsilon`."
             )
         cost = fields.get("cost")
-        if cost is not None and (not isinstance(cost, Mapping) or set(cost) != {"epsilon", "delta"}):
-            raise InvalidValue(
-                "cost", cost, "{epsilon: ..., delta: ...}, as `gpate schema init --schema-epsilon` writes it"
-            )
         constraints = fields.get("constraints") or ()
         if not isinstance(constraints, Sequence) or isinstance(constraints, str):
             raise InvalidValue("constraints", constraints, "a list", "Such as [low <= high].")
         made = {
             "constraints": tuple(constraints),
             "columns": tuple(column_from_dict(name, entry) for name, entry in columns.items()),
-            "cost": None if cost is None else Cost(**cost),
+            "cost": None if cost is None else Cost.from_dict(cost),
             "unit": unit_of(fields),
         }
         return cls(**{**fields, **made})
