@@ -268,18 +268,21 @@ def test_a_resumed_gate_has_paid_what_it_paid(tmp_path: Path) -> None:
         assert again.budget.fits([event], after=again.ledger.tally) == fits
 
 
-def test_a_resumed_gate_repeats_no_seeded_noise(tmp_path: Path) -> None:
-    """Or two releases would share their noise, and their difference have none."""
+def test_seeded_noise_is_that_of_its_line_whether_the_run_was_stopped_or_not(tmp_path: Path) -> None:
+    """No two releases share their noise, or their difference would have none."""
     budget, event = Budget(epsilon=5.0, delta=1e-5), Gaussian(sigma=20.0, dimension=5)
 
     def drawn(gate: Gate) -> list[float]:
-        with gate:
-            return gate.pay(event, purpose="x").perturb(np.zeros(5, dtype=np.int64)).tolist()
+        return gate.pay(event, purpose="x").perturb(np.zeros(5, dtype=np.int64)).tolist()
 
-    first = drawn(Gate.create(tmp_path / "l", budget, FastNoise(seed=3)))
-    second, third = (drawn(Gate.resume(tmp_path / "l", budget, FastNoise(seed=3))) for _ in range(2))
-    assert not set(first) & set(second)
-    assert not set(first + second) & set(third)
+    with Gate.create(tmp_path / "whole", budget, FastNoise(seed=3)) as gate:
+        whole = [drawn(gate) for _ in range(3)]
+    stopped = []
+    for resumed in (False, True, True):
+        with (Gate.resume if resumed else Gate.create)(tmp_path / "stopped", budget, FastNoise(seed=3)) as gate:
+            stopped.append(drawn(gate))
+    assert stopped == whole
+    assert len({number for release in whole for number in release}) == 15
 
 
 @pytest.mark.parametrize(

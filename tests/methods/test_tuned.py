@@ -105,8 +105,9 @@ def test_it_learns_which_class_is_which() -> None:
 def test_more_budget_asks_about_more_records_of_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The root of mu times the noisy records of a class over a constant, within bounds. The noise has a fixed seed."""
     monkeypatch.setattr(tuned, "_SIGNAL", 4.0)
-    found, settings = [], {**SMALL, "counts_epsilon": 0.15}
-    for epsilon in (0.2, 3.0, 100.0):
+    found = []
+    for epsilon, counts_epsilon in ((0.2, 0.15), (4.0, 1.0), (100.0, 1.0)):
+        settings = {**SMALL, "counts_epsilon": counts_epsilon}
         model = Synthesizer(
             epsilon=epsilon, recipe="paper-tuned", seed=1, settings=settings, noise="fast", noise_seed=1
         )

@@ -137,6 +137,7 @@ class Voucher:
         if self._noise is None:
             raise VoucherSpent(f"{self.event} was paid for once and has been drawn already. Fix: pay again.")
         noise, self._noise = self._noise, None
+        noise.draw_for(self.receipt.line)
         return noise
 
 
@@ -178,12 +179,9 @@ class Gate:
         neighbours: str = RECORD,
         run: str | None = None,
     ) -> Self:
-        """The gate of an earlier run: what was paid stays paid, and no noise is drawn again."""
+        """The gate of an earlier run: what was paid stays paid."""
         noise = noise or ExactNoise()
-        ledger = Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run))
-        if isinstance(noise, FastNoise):
-            noise.skip(sum(ledger.tally.values()))
-        return cls(ledger, noise)
+        return cls(Ledger.open(path, Header(budget=budget, noise=noise.name, neighbours=neighbours, run=run)), noise)
 
     @classmethod
     def in_memory(cls, budget: Budget, noise: Noise | None = None) -> Self:

@@ -37,6 +37,9 @@ class Noise(Protocol):
     def exact(self) -> bool:
         """Whether draws are exact, on a grid, and unpredictable."""
 
+    def draw_for(self, line: int) -> None:
+        """Comes before the draw that this line of a ledger pays for: seeded noise is a function of its seed and the line."""
+
     def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats | Steps:
         """Centred Gaussian noise: whole steps if exact, where sigma is in steps too. `bulk`: millions are needed, and soon."""
 
@@ -49,6 +52,9 @@ class ExactNoise:
 
     name = "exact"
     exact = True
+
+    def draw_for(self, line: int) -> None:
+        """Nothing: it has no state."""
 
     def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Steps:
         """The discrete Gaussian on the integers: P(x) proportional to exp(-x^2 / (2 sigma^2))."""
@@ -104,15 +110,16 @@ class FastNoise:
         self._process = os.getpid()
         self._generator = np.random.default_rng(seed)
 
-    def skip(self, events: int) -> None:
-        """Goes on for a run that has paid for so many events already: with a seed, noise of their own for those that follow."""
-        if self.seed is not None and events:
-            self._generator = np.random.default_rng([self.seed, events])
-
     @property
     def name(self) -> str:
         """Says whether the seed was fixed."""
         return "fast" if self.seed is None else "fast, fixed seed"
+
+    def draw_for(self, line: int) -> None:
+        """With a seed, begins the stream of this line: a resumed run has the noise of one that was not stopped, and none twice."""
+        if self.seed is not None:
+            self._own_generator()
+            self._generator = np.random.default_rng([self.seed, line])
 
     def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats:
         """Continuous Gaussian noise."""
