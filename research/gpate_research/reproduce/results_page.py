@@ -25,10 +25,11 @@ that file, which holds all settings, seeds, versions and scores. A cell that was
 - **ours, default**: what `gpate fit` does without further options.
 
 Mean ± standard deviation over fits with different seeds (their number); **bold** is better than the paper's claim. For each
-fit one synthetic set is drawn, of the size of the training set, and each classifier is trained on it once and tested on the
-real test records after its last epoch ([how records are evaluated](../../docs/reference/evaluation.md)). All at delta = 1e-5, one record
-added or removed. Noise is fast and seeded, so that runs can be repeated: none of these generators is for release, and none of these scores
-is private.
+fit one synthetic set is drawn, of the size of the training set (of 60,000 images by our default), and each classifier is trained on it
+once and tested on the real test records after its last epoch ([how records are
+evaluated](../../docs/reference/evaluation.md)). All at delta = 1e-5, one record added or removed. Noise is fast and seeded, so that
+runs can be repeated, unless a table says otherwise: none of these generators is for release, and all of these scores are computed from
+real records without noise.
 Use of test records: some settings of `default` for images were once chosen on MNIST's test images, so its figures on MNIST are slightly
 optimistic; all later choices were made on training images held out. Settings for tables were chosen on a validation part of the
 training records ([research log](../research-log.md)).
