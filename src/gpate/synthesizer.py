@@ -150,7 +150,6 @@ class Synthesizer:
         if name is None and schema is None and is_path(data) and not Path(data).expanduser().exists():
             raise no_such_source(data)
         public = schema_for(schema, name, target)
-        public.check_cost()
         settings = self._settings(name, public)
         method, noise = method_named(settings.method), noise_named(self.noise, seed=self.noise_seed)
         method.check_ranks(ranks)
@@ -240,7 +239,6 @@ class Synthesizer:
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
         public, settings = Schema.from_dict(written["schema"]), settings_of(written["settings"])
-        public.check_cost()
         method = method_named(settings.method)
         method.check_ranks(ranks)
         model = cls(

@@ -101,13 +101,16 @@ def has_triton() -> bool:
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of a name; `auto` is a GPU if there is one."""
+    """The device of a name, and torch's current GPU if it names one; `auto` is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name != "cpu" and (name not in ("cuda", *_gpus()) or not _gpus()):
         found = f"available GPUs: {', '.join(_gpus())}" if _gpus() else "torch finds no GPU here"
         raise InvalidValue("device", name, f"auto, cpu or cuda ({found})")
-    return torch.device(name)
+    device = torch.device(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # where Triton launches its kernels, whatever device its tensors are on
+    return device
 
 
 def _gpus() -> list[str]:

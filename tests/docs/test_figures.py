@@ -50,6 +50,14 @@ def test_delta_costs_little() -> None:
         assert epsilon_for(mu, delta=delta) == pytest.approx(epsilon, abs=0.006)
 
 
+def test_two_steps_of_a_guarantee_cost_more_than_twice_epsilon() -> None:
+    page = (ROOT / "docs" / "how-to" / "persons.md").read_text()
+    found = re.search(r"epsilon is then ([\d.]+) instead of 1, and ([\d.]+) instead of 10\.", page)
+    assert found is not None
+    for one, two in ((1.0, found[1]), (10.0, found[2])):
+        assert float(two) == pytest.approx(epsilon_for(2 * mu_for(one, delta=1e-5), delta=1e-5), rel=0.005)
+
+
 def test_the_figures_against_the_paper_are_those_of_the_results() -> None:
     results = (ROOT / "research" / "results" / "results.md").read_text()
     results = results.partition("## In short")[2].partition("\n## ")[0]

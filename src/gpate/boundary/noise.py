@@ -116,7 +116,7 @@ class FastNoise:
         return "fast" if self.seed is None else "fast, fixed seed"
 
     def draw_for(self, line: int) -> None:
-        """With a seed, begins the stream of this line: a resumed run has the noise of one that was not stopped, and none twice."""
+        """With a seed, begins the stream of this line: a resumed run draws nothing twice. Another ledger has the same noise."""
         if self.seed is not None:
             self._own_generator()
             self._generator = np.random.default_rng([self.seed, line])

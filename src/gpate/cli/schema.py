@@ -258,7 +258,6 @@ def check(
     """Check a schema and print a summary."""
     with progress("checking the schema", quiet=quiet or as_json):
         schema = Schema.load(path)
-        schema.check_cost()
         _check_fits(schema)
     if as_json:
         print_json(schema.to_dict())

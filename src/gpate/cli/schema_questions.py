@@ -129,6 +129,8 @@ class Session:
                 file.set_unit(None)
             elif name not in (proposal, *file.columns):
                 raise InvalidValue("the answer", name, "a column of the draft, or row")
+            else:
+                file.check_unit(name)
             said[0] = name
 
         def count(text: str) -> None:

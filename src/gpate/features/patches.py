@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.torch_utils import has_triton
@@ -117,6 +118,7 @@ class _Pooled(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of responses and contrast."""
         return (*_kernels().backward(gradients[0].contiguous(), *ctx.saved_tensors, ctx.threshold), None, None)

@@ -45,10 +45,6 @@ from gpate.schema import ImageSchema, TableSchema
 ROUNDING = 1e-9
 """Relative tolerance of epsilon between machines, which differ in the last digits."""
 
-_OTHER_COST = (
-    "the schema's own cost is not said to be about these neighbours, and adds nothing to what is known about them"
-)
-
 _MOST_DISTINCT = 50_000
 """Different lines of a ledger: lines that repeat are parsed once."""
 
@@ -271,7 +267,6 @@ def _check_ledger(
     else:
         relation, known = ledger.header.neighbours, schema.neighbours
         wrong = [] if relation == known else [f"{relation[:200]!r}, expected {known!r}"]
-        wrong += [] if schema.cost is None or schema.cost.neighbours == without_number(known) else [_OTHER_COST]
         rows.add("neighbours", wrong, known)
     _check_epsilon(rows, ledger, certificate, schema)
     return ledger
@@ -292,9 +287,9 @@ def _check_epsilon(
     schema: AnySchema | None,
 ) -> None:
     budget, spent = ledger.header.budget, ledger.tally
-    epsilon, delta = (budget.epsilon, budget.delta)
-    if schema is not None and schema.cost is not None:
-        epsilon, delta = epsilon + schema.cost.epsilon, delta + schema.cost.delta
+    epsilon, delta = budget.epsilon, budget.delta
+    if schema is not None:
+        epsilon, delta = schema.guaranteed(epsilon, delta)
     try:
         computed, why = attempt(lambda: _spend(budget, spent)), "its counts are too large to add up"
     except GpateError as problem:

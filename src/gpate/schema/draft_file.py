@@ -206,11 +206,19 @@ class DraftFile:
         """Declare the column that identifies a record."""
         self._set_key("row_id", self.top("row_id"), name, name)
 
+    def check_unit(self, name: str | None) -> None:
+        """Refuse another unit than the draft's own cost is about; None for single records.
+
+        Raises:
+            SchemaError: it is another one.
+        """
+        if (cost := self.top("cost")) is not None:
+            Cost.from_dict(cost).check_adds_to(RECORD if name is None else unit_relation(name, 1))
+
     def set_unit(self, name: str | None, max_records: int = 1) -> None:
         """Declare whose record it is; None protects single records."""
         require_count("max_records", max_records, 1)
-        if (cost := self.top("cost")) is not None:
-            Cost.from_dict(cost).check_adds_to(RECORD if name is None else unit_relation(name, max_records))
+        self.check_unit(name)
         before = None if self.unit is None else self.unit.get("column")
         self._set_key("unit", before, name, {"column": name, "max_records": max_records})
 

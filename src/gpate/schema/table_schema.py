@@ -76,6 +76,8 @@ class TableSchema(Schema):
             raise InvalidValue(
                 f"missing of the target {self.target!r}", True, "false", "Make 'missing' one of its categories."
             )
+        if self.cost is not None:
+            self.cost.check_adds_to(self.neighbours)
         self._check_constraints()
 
     def _set_ids_apart(self) -> None:

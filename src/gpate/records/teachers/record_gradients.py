@@ -15,6 +15,9 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.records.teachers.discriminators import TeacherNetwork
 
+_ROW = 64
+"""Numbers in a row: a whole number of a processor's vectors, whatever their width."""
+
 
 def record_gradients(
     network: TeacherNetwork,
@@ -40,6 +43,9 @@ def record_gradients(
     y = F.one_hot(labels, weights["out.label"].shape[1]).to(records.dtype)
     scores = network.logits(own, records[:, None, None], y[:, None, None])
     losses = -scores if real else scores
-    total = (losses if wasserstein else F.softplus(losses)).sum()
+    if not wasserstein:
+        # a row for each record: in a vector of them the last bits of a record's slope would depend on its place among the others
+        losses = F.softplus(F.pad(losses.view(m, 1), (0, _ROW - 1)))[:, 0]
+    total = losses.sum()
     gradients = torch.autograd.grad(total, [own[name] for name in weights])
     return torch.cat([gradient.flatten(1) for gradient in gradients], 1)
