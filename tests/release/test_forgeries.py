@@ -187,7 +187,9 @@ def test_the_cost_of_a_schema_is_part_of_the_claim(copy: Callable[[str], Path]) 
     assert verify(folder).passed
     forge(folder, schema=lambda text: text, epsilon=1.0)
     assert failed(verify(folder)) == {"claim"}
-    of_a_person = charged.replace("cost: {", "cost: {neighbours: 'all records of one unit added or removed: unit person', ")
+    of_a_person = charged.replace(
+        "cost: {", "cost: {neighbours: 'all records of one unit added or removed: unit person', "
+    )
     assert of_a_person != charged
     forge(folder, schema=lambda _: of_a_person, epsilon=1.5)
     assert any("do not add up" in check.detail for check in verify(folder).checks if not check.passed)
