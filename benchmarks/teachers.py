@@ -36,6 +36,7 @@ from gpate.methods.pate.votes import Voters
 from gpate.methods.recipes import recipes
 from gpate.methods.settings import Settings
 from gpate.records.teachers.ensemble import Ensemble
+from gpate.records.teachers.products import times_transpose
 from gpate.records.teachers.training import TeacherPlan, discriminator
 from gpate.refit import temporary_run
 from gpate.run.progress import Monitor, Progress
@@ -181,20 +182,20 @@ def with_one_thread(run: Callable[[], object]) -> None:
 
 
 def products_alone(ensemble: Ensemble, *, samples: int) -> Callable[[], None]:
-    """A step's five large matrix products, chunks side by side as in the step, into memory that is there: what any program made of
+    """A step's five large matrix products, chunks side by side as in the step: what any program made of
     torch's products takes. Labels, normalisation, activations and the loss come on top, and so does Adam.
     """
     kernels, dense = ensemble.weights["conv0"], ensemble.weights["dense"]
     (n, maps, taps), (inputs, outputs) = kernels.shape, dense.shape[1:]
     count = samples * inputs // maps
-    patches, rows, before = torch.rand(n, taps, count), torch.rand(n, samples, inputs), torch.rand(n, inputs, samples)
+    patches, rows = torch.rand(n, taps, count), torch.rand(n, samples, inputs)
     maps_after, after = torch.rand(n, maps, count), torch.rand(n, samples, outputs)
-    maps_transposed, transposed = torch.rand(n, count, maps), torch.rand(n, outputs, samples)
+    maps_transposed = torch.rand(n, count, maps)
 
     def chunk(part: slice) -> None:
         torch.bmm(kernels[part], patches[part], out=maps_after[part])
         torch.bmm(rows[part], dense[part], out=after[part])
-        torch.bmm(dense[part], transposed[part], out=before[part])
+        times_transpose(after[part], dense[part])
         gradient = torch.empty(inputs, outputs)
         for x, g in zip(rows[part].mT, after[part], strict=True):
             torch.mm(x, g, out=gradient)

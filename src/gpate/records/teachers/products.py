@@ -36,7 +36,7 @@ class Factors(NamedTuple):
 
 
 class Product(torch.autograd.Function):
-    """torch.bmm whose backward pass never multiplies by a transposed right factor, which is several times slower on a CPU."""
+    """torch.bmm whose backward pass multiplies by a transposed right factor in the way that this CPU is fast at."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -51,8 +51,13 @@ class Product(torch.autograd.Function):
         g = gradients[0]
         for_a = None
         if ctx.needs_input_grad[0]:
-            for_a = g * b.mT if b.shape[2] == 1 else torch.bmm(b, g.mT.contiguous()).mT.contiguous()
+            for_a = g * b.mT if b.shape[2] == 1 else times_transpose(g, b).contiguous()
         return for_a, torch.bmm(a.mT, g) if ctx.needs_input_grad[1] else None
+
+
+def times_transpose(a: Tensor, b: Tensor) -> Tensor:
+    """A b^T. MKL takes it as it is, in half the time of the other way round; other libraries are several times slower at it."""
+    return torch.bmm(a, b.mT) if torch.backends.mkl.is_available() else torch.bmm(b, a.mT.contiguous()).mT
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -180,9 +185,8 @@ class _Wide(torch.autograd.Function):
         ctx.factors.append(Factors(x, g))
         if has_kernels(x):
             return kernels().dense_for_input(g, weight, x.shape), None, None
-        n, maps, s, positions = x.shape
-        transposed = torch.bmm(weight, g.mT.contiguous())  # as in `Product`
-        return transposed.view(n, maps, positions, s).transpose(2, 3).contiguous(), None, None
+        _, maps, _, positions = x.shape
+        return times_transpose(g, weight).unflatten(2, (maps, positions)).transpose(1, 2).contiguous(), None, None
 
 
 def _rows(x: Tensor) -> Tensor:
