@@ -22,7 +22,7 @@ from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import Plan, Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, clipped
+from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, apart, clipped
 from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
 from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
 from gpate.methods.baselines.shared import Adversarial, least_noise, loudness_for, planned
@@ -168,6 +168,10 @@ def test_each_records_gradient_is_that_of_a_loop(
         loss = score if wasserstein else torch.log1p(score.exp())
         slow = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(critic.weights.values()))])
         torch.testing.assert_close(found[i], slow, rtol=1e-4, atol=1e-6)
+    pairs = record_gradients(
+        network, critic.weights, x[:4].view(2, 2, -1), y[:4].view(2, 2), real=real, wasserstein=wasserstein
+    )
+    torch.testing.assert_close(pairs, found[:4].view(2, 2, -1).sum(1), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -274,9 +278,9 @@ def test_centred_gradients_are_clipped_after_the_fakes_of_their_class_are_added(
     monkeypatch.setattr(adversary.critic, "step", taken.append)
     player = student()
     adversary.turn(0, player, run.transcript)
-    classes = torch.arange(2).repeat(4)
+    classes = torch.arange(2).repeat_interleave(4)
     z = player.latents(8, Streams(0).torch("fake latents", 0))
-    fakes = player.frozen(Streams(0).torch("statistics", 0))(z, classes)
+    fakes = student().propose(z, classes).detach()
     of_fakes = vectors_of(adversary, fakes, classes, real=False)
     expected, scaled = torch.zeros(adversary.critic.size), 0
     for x, y in zip(data._all.features, data._all.labels, strict=True):
@@ -285,6 +289,35 @@ def test_centred_gradients_are_clipped_after_the_fakes_of_their_class_are_added(
         expected += own * min(1.0, 0.5 / float(own.norm())) / 8
     assert scaled
     torch.testing.assert_close(taken[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_records_of_a_class_are_moved_apart_until_they_are_far() -> None:
+    """By hand, pair by pair: each record has at most two neighbours, in the order of the batch."""
+    x = torch.rand(6, 40, generator=torch.Generator().manual_seed(0)) * 0.3
+    x[4] = 1.0  # far from all others
+    labels = torch.tensor([1, 0, 1, 0, 1, 1])
+    expected = torch.zeros_like(x)
+    for a, b in ((1, 3), (0, 2), (2, 4), (4, 5)):
+        length = float((x[a] - x[b]).norm())
+        push = (x[a] - x[b]) / length * max(0.0, 1 - length / (0.36 * 40**0.5)) / 2
+        expected[a] += push
+        expected[b] -= push
+    torch.testing.assert_close(apart(x, labels), expected, rtol=2e-3, atol=1e-5)
+    assert not expected[4].any()
+    assert expected[[0, 1, 2, 3]].any(1).all()
+    assert not apart(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)).any()
+
+
+def test_diversity_is_added_to_the_students_change_in_proportion(tmp_path: Path) -> None:
+    """And to nothing else: it is computed from the proposed records and their classes."""
+    adversary, _ = dp_gan(tmp_path, diversity=0.5)
+    x, y = records()
+    change = adversary.critic.change(x, y, wasserstein=adversary.wasserstein)
+    expected = change + 0.5 * change.norm(dim=1).mean() * apart(x, y)
+    torch.testing.assert_close(adversary._change(x, y), expected)
+    assert not torch.equal(expected, change)
+    with pytest.raises(InvalidValue, match="diversity"):
+        DPGAN(diversity=-1.0)
 
 
 def test_projected_gradients_are_midpoints_and_never_longer_than_the_clip(tmp_path: Path) -> None:

@@ -316,20 +316,22 @@ def test_a_gradient_penalty_on_the_gpu_is_that_on_the_processor() -> None:
         assert error < 1e-2 * exact.square().mean().sqrt()
 
 
-def test_a_projected_discriminator_is_normalised_over_each_record_and_has_weights_for_every_class() -> None:
+@pytest.mark.parametrize("size", [8, 28])
+def test_a_projected_discriminator_is_normalised_over_each_record_and_has_weights_for_every_class(size: int) -> None:
     """Against torch's own layers, record by record."""
-    network = teacher_network("projected", kind="image", shape=(1, 8, 8), classes=3)
+    network = teacher_network("projected", kind="image", shape=(1, size, size), classes=3)
     stream = torch.Generator().manual_seed(0)
     weights = {name: torch.randn(1, *shape, generator=stream) for name, (shape, _) in network.shapes().items()}
-    x, labels = torch.rand(5, 64, generator=stream), torch.tensor([0, 2, 1, 2, 0])
+    x, labels = torch.rand(5, size**2, generator=stream), torch.tensor([0, 2, 1, 2, 0])
     found = network.logits(weights, x[None, None], F.one_hot(labels, 3).float()[None, None])[0, 0]
     own = {name: weight[0] for name, weight in weights.items()}
     for i, c in enumerate(labels):
-        h = x[i].view(1, 1, 8, 8)
+        h = x[i].view(1, 1, size, size)
         for layer in ("conv0", "conv1"):
             kernels = own[layer].view(len(own[layer]), -1, 5, 5)
             h = F.conv2d(h, kernels, own[f"{layer}.label"][c] + own[f"{layer}.shift"], stride=2, padding=2)
             h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)
+        h = F.adaptive_avg_pool2d(h, min(4, size // 4))
         h = F.linear(h.flatten(1), own["dense"].T, own["dense.label"][c] + own["dense.shift"])
         h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)[0]
         score = h @ (own["out"][:, 0] + own["out.class"][c]) + own["out.label"][c, 0]

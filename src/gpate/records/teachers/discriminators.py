@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ from gpate.errors import InvalidValue, require_positive
 from gpate.records.teachers.products import EPS, KERNEL, Factors, activation, convolution, product, wide
 
 LEAK = 0.2
+_FIELDS = 4
+"""Each way, of the network `projected`: every weight gets noise in DP-SGD, so there should be few."""
+
 Parameters = Mapping[str, Tensor]
 
 
@@ -76,6 +80,8 @@ class ImageTeacher(TeacherNetwork):
             differentiated twice: what DP-SGD and a gradient penalty need.
         record_norm: without batch normalisation: every hidden layer is normalised over the numbers of each record, without weights.
         projection: the last hidden layer also has weights of its own for every class (Miyato and Koyama 2018).
+        fields: maps are averaged over so many fields each way, at most, before the fully connected layer, whose weights are then fewer; None
+            for the maps as they are.
         hidden: width of the fully connected layer.
     """
 
@@ -89,6 +95,7 @@ class ImageTeacher(TeacherNetwork):
         norm: bool = True,
         record_norm: bool = False,
         projection: bool = False,
+        fields: int | None = None,
         hidden: int = 256,
     ) -> None:
         _, height, width = shape
@@ -100,7 +107,9 @@ class ImageTeacher(TeacherNetwork):
         self.norm, self.norm_first, self.record_norm = norm, norm and norm_first, record_norm
         self.projection, self.hidden = projection, hidden
         self.wide = "dense" if norm else None
-        self.flat = kernels[-1] * (height >> len(kernels)) * (width >> len(kernels))
+        self.last = (height >> len(kernels), width >> len(kernels))
+        self.fields = self.last if fields is None else (min(fields, self.last[0]), min(fields, self.last[1]))
+        self.flat = kernels[-1] * math.prod(self.fields)
 
     def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
         """DCGAN's start: N(0, 0.02^2), normalisation at one, shifts at zero; without normalisation 1/sqrt(inputs)."""
@@ -155,6 +164,8 @@ class ImageTeacher(TeacherNetwork):
             else:
                 h = activation(h, label, scale, shift, batches=s, leak=LEAK, twice=twice)
             h = h.view(n, maps, s * m, height, width)
+        if self.fields != self.last:
+            h = self._averaged(h)
         h = (product(flat_y, p["dense.label"]) + wide(h.flatten(3), p["dense"], factors)).view(n, s, m, self.hidden)
         shift = p["dense.shift"].view(n, 1, 1, self.hidden)
         h = _normalised(h, (2,), p["dense.scale"].view(n, 1, 1, self.hidden), shift) if self.norm else h + shift
@@ -163,6 +174,15 @@ class ImageTeacher(TeacherNetwork):
         if self.projection:
             score = score + (product(flat_y, p["out.class"]) * h).sum(2, keepdim=True)
         return score.view(n, s, m)
+
+    def _averaged(self, h: Tensor) -> Tensor:
+        """The mean of each field: [n, maps, records, height, width] -> [n, maps, records, *fields]."""
+        n, maps, records, height, width = h.shape
+        each = torch.eye(height * width, dtype=h.dtype, device=h.device).view(-1, 1, height, width)
+        fields = F.adaptive_avg_pool2d(each, self.fields).flatten(1)  # [places, fields]
+        # a product, whose gradient does not depend on the order of additions on a GPU
+        means = product(h.reshape(n, maps * records, height * width), fields.expand(n, -1, -1))
+        return means.view(n, maps, records, *self.fields)
 
 
 class DenseTeacher(TeacherNetwork):
@@ -251,8 +271,8 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
 
     Args:
         variant: `paper` (appendix E); `official`, what the authors' code does; `dcgan`, wider, for one discriminator that sees
-            all records; `plain`, two convolutions without batch normalisation; `projected`, the same with a hidden layer of 64 that
-            has weights for every class, each layer normalised over its record; `dense`, two hidden layers of 64, the paper's
+            all records; `plain`, two convolutions without batch normalisation; `projected`, the same with maps
+            averaged over 4x4 fields and a hidden layer of 32 that has weights for every class, each layer normalised over its record; `dense`, two hidden layers of 64, the paper's
             DP-GAN. For a table all but the last are two hidden layers of the row's width.
         kind: `image` or `table`.
         shape: (channels, height, width); a table's row is (1, 1, width).
@@ -266,7 +286,8 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
         return DenseTeacher(shape[2], classes)
     if variant == "projected":
         kernels = (32,) if min(shape[1:]) % 4 else (16, 32)
-        return ImageTeacher(shape, classes, kernels=kernels, norm=False, record_norm=True, projection=True, hidden=64)
+        options: dict[str, Any] = {"record_norm": True, "projection": True, "fields": _FIELDS, "hidden": 32}
+        return ImageTeacher(shape, classes, kernels=kernels, norm=False, **options)
     if variant == "paper" or min(shape[1:]) % 4:
         return ImageTeacher(shape, classes, kernels=(32,), norm_first=variant != "plain", norm=variant != "plain")
     if variant == "official":

@@ -28,20 +28,21 @@ def record_gradients(
     real: bool,
     wasserstein: bool,
 ) -> Tensor:
-    """The gradient of each record's loss with respect to all weights, flat: [m, parameters].
+    """The gradient of each record's loss, or of the sum over each group of records, with respect to all weights, flat: [m, parameters].
 
     Args:
         network: without batch normalisation.
         weights: of one discriminator, [1, ...] each.
-        records: [m, dims].
-        labels: [m].
+        records: [m, dims], or in groups [m, each, dims].
+        labels: [m], or [m, each].
         real: whether the discriminator should take them for real.
         wasserstein: the score itself is the loss; otherwise the logistic loss.
     """
     m = len(records)
+    groups, of_groups = (records, labels) if records.ndim == 3 else (records[:, None], labels[:, None])
     own = {name: weight.detach().expand(m, *weight.shape[1:]).requires_grad_() for name, weight in weights.items()}
-    y = F.one_hot(labels, weights["out.label"].shape[1]).to(records.dtype)
-    scores = network.logits(own, records[:, None, None], y[:, None, None])
+    y = F.one_hot(of_groups, weights["out.label"].shape[1]).to(records.dtype)
+    scores = network.logits(own, groups[:, None], y[:, None])
     losses = -scores if real else scores
     if not wasserstein:
         # a row for each record: in a vector of them the last bits of a record's slope would depend on its place among the others
