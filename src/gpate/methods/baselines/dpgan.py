@@ -52,7 +52,10 @@ from gpate.run.transcript import Transcript
 _NUMBERS = 1 << 27
 """Of records' gradients that are held at once."""
 
-_FAKES = 256
+_ON_CPU = 64
+"""Records at once on a CPU: twice as fast as all of a large sample, which would not fit into its caches."""
+
+_FAKES = 128
 """Of the student's records in a step at most: they carry no noise, so more would only take time."""
 
 _FAR = 0.36
@@ -144,7 +147,7 @@ class DPGAN(Adversarial):
 
 LARGE = DPGAN(
     iterations=2000,
-    samples=128,
+    samples=64,
     learning_rate=5e-4,
     average=0.995,
     batch=512,
@@ -227,6 +230,8 @@ class SampledCritic(Adversary):
         )
         self.release = self._mechanism(run)
         together = settings.batch + 4 * math.isqrt(settings.batch)  # nearly every sample fits into one chunk
+        if self.device.type == "cpu":
+            together = min(together, _ON_CPU)
         self.chunk = max(run.schema.records_per_unit, min(together, _NUMBERS // self.critic.size))
         self.fakes = min(settings.batch, _FAKES)
 

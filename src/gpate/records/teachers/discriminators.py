@@ -80,8 +80,8 @@ class ImageTeacher(TeacherNetwork):
             differentiated twice: what DP-SGD and a gradient penalty need.
         record_norm: without batch normalisation: every hidden layer is normalised over the numbers of each record, without weights.
         projection: the last hidden layer also has weights of its own for every class (Miyato and Koyama 2018).
-        fields: maps are averaged over so many fields each way, at most, before the fully connected layer, whose weights are then fewer; None
-            for the maps as they are.
+        fields: maps are averaged over at most so many fields each way before the fully connected layer, which then has fewer weights; None
+            leaves them as they are.
         hidden: width of the fully connected layer.
     """
 
@@ -271,9 +271,9 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
 
     Args:
         variant: `paper` (appendix E); `official`, what the authors' code does; `dcgan`, wider, for one discriminator that sees
-            all records; `plain`, two convolutions without batch normalisation; `projected`, the same with maps
-            averaged over 4x4 fields and a hidden layer of 32 that has weights for every class, each layer normalised over its record; `dense`, two hidden layers of 64, the paper's
-            DP-GAN. For a table all but the last are two hidden layers of the row's width.
+            all records; `plain`, two convolutions without batch normalisation; `projected`, the same with maps averaged over 4x4
+            fields and a hidden layer of 32 that has weights for every class, each layer normalised over its record; `dense`, two
+            hidden layers of 64, the paper's DP-GAN. For a table all but the last are two hidden layers of the row's width.
         kind: `image` or `table`.
         shape: (channels, height, width); a table's row is (1, 1, width).
         classes: number of classes.
