@@ -51,7 +51,9 @@ SPEC = GeneratorSpec(kind="table", classes=2, width=6, latent=3)
 NETWORKS: list[Callable[[], TeacherNetwork]] = [
     lambda: DenseTeacher(64, 2, hidden=(5, 7)),
     lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False),
-    lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False, record_norm=True, projection=True, hidden=6),
+    lambda: ImageTeacher(
+        (1, 8, 8), 2, kernels=(3, 4), norm=False, record_norm=True, projection=True, fields=1, hidden=6
+    ),
 ]
 
 

@@ -76,12 +76,7 @@ SYSTEMS = {
             bad=BAD,
         ),
         System(recipe="dpgan", settings=SAMPLED, events={"Laplace", "PoissonSampledGaussian"}, bad=BAD),
-        System(
-            recipe="dpgan-large",
-            settings={**SAMPLED, "critic": "dense"},
-            events={"Laplace", "PoissonSampledGaussian"},
-            bad=BAD,
-        ),
+        System(recipe="dpgan-large", settings=SAMPLED, events={"Laplace", "PoissonSampledGaussian"}, bad=BAD),
         System(recipe="dpgan-projected", settings=SAMPLED, events={"Laplace", "PoissonSampledGaussian"}, bad=BAD),
         System(
             recipe="pategan",

@@ -43,10 +43,11 @@ def record_gradients(
     own = {name: weight.detach().expand(m, *weight.shape[1:]).requires_grad_() for name, weight in weights.items()}
     y = F.one_hot(of_groups, weights["out.label"].shape[1]).to(records.dtype)
     scores = network.logits(own, groups[:, None], y[:, None])
-    losses = -scores if real else scores
+    losses = (-scores if real else scores).view(m, -1)
     if not wasserstein:
-        # a row for each record: in a vector of them the last bits of a record's slope would depend on its place among the others
-        losses = F.softplus(F.pad(losses.view(m, 1), (0, _ROW - 1)))[:, 0]
+        # a row for each: in a vector of all the last bits of a record's slope would depend on its place among the others
+        each = losses.shape[1]
+        losses = F.softplus(F.pad(losses, (0, -each % _ROW)))[:, :each]
     total = losses.sum()
     gradients = torch.autograd.grad(total, [own[name] for name in weights])
     return torch.cat([gradient.flatten(1) for gradient in gradients], 1)
