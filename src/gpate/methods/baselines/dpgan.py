@@ -161,7 +161,7 @@ LARGE = DPGAN(
     weight_limit=None,
     label_loudness=1.0,
 )
-"""Today's practice, tuned for small budgets: few weights and steps, gradients cut short, and records of a class kept apart."""
+"""Tuned for MNIST at epsilon 1: few weights and steps, gradients cut short, and records of a class kept apart."""
 
 PROJECTED = DPGAN(projected_dims=10)
 """The paper's ablation, with its k and B for MNIST."""
