@@ -272,7 +272,8 @@ _ALL = (
         celeba-gender-s  accuracy      10       -       ?       -            -
         """,
         note="Mean AUROC of logistic regression, random forest and HistGB on Adult; the encoding is that of docs/reference/evaluation.md. "
-        "`paper-tuned` was fitted with exact noise, and its accuracy is that of `cnn` on 10,000 images.",
+        "`paper-tuned` was fitted with exact noise, and its accuracy is that of `cnn` on 10,000 images; DP-GAN with large samples on "
+        "MNIST, of `cnn` on 20,000.",
     ),
     PaperTable(
         id="cifar10",
