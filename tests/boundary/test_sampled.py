@@ -22,7 +22,17 @@ from gpate.accounting import (
     PoissonSampledGaussian,
 )
 from gpate.accounting.rdp import rdp_of
-from gpate.boundary import ExactNoise, FastNoise, Gate, NoisyMajority, OneOfMany, RecordVectors, SampledSum, Sensitive
+from gpate.boundary import (
+    ExactNoise,
+    FastNoise,
+    Gate,
+    NoisyCount,
+    NoisyMajority,
+    OneOfMany,
+    RecordVectors,
+    SampledSum,
+    Sensitive,
+)
 from gpate.errors import BudgetExceeded, InvalidValue, VoucherSpent
 from gpate.records.secret_draws import SecretDraws
 
@@ -318,6 +328,45 @@ def test_a_teacher_that_does_not_vote_or_votes_twice_is_refused_and_nothing_is_p
             NoisyMajority(teachers=2, scale=5.0)(iter([Sensitive(torch.zeros(number, 4, dtype=torch.bool))]), here)
     with pytest.raises(InvalidValue, match="bool"):
         NoisyMajority(teachers=2, scale=5.0)(iter([Sensitive(torch.zeros(2, 4))]), here)
+    assert not here.ledger.tally
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("sigma", [5.0, 2.0**20])
+def test_a_count_costs_what_a_majority_of_the_same_votes_costs(sigma: float, exact: bool) -> None:
+    here = gate(exact=exact, budget=Budget(epsilon=1e9, delta=1e-5, accountant="rdp"))
+    votes = torch.zeros(900, 4, dtype=torch.bool)
+    NoisyCount(teachers=900, sigma=sigma)(iter([Sensitive(votes.float())]), here)
+    NoisyMajority(teachers=900, scale=sigma, laplace=False)(iter([Sensitive(votes)]), here)
+    ((event, count),) = here.ledger.tally.items()
+    assert (event.mu, count) == (1 / sigma, 8)
+
+
+def test_a_count_is_the_mean_of_answers_between_no_and_yes() -> None:
+    here = gate(budget=Budget(epsilon=1e9, delta=1e-5, accountant="rdp"))
+    answers = torch.tensor([[0.25, 1.0, 7.0, float("nan")], [0.75, 1.0, -7.0, 0.5]])
+    mechanism = NoisyCount(teachers=2, sigma=1e-3)
+    found = mechanism(iter([Sensitive(answers[:1]), Sensitive(answers[1:])]), here)
+    assert found.value == pytest.approx([0.5, 1.0, 0.5, 0.25], abs=1e-2)
+
+
+def test_a_count_without_noise_is_exact_and_no_finite_budget_allows_it() -> None:
+    answers = iter([Sensitive(torch.tensor([[0.25], [1.0]]))])
+    mechanism = NoisyCount(teachers=2, sigma=None)
+    endless = gate(budget=Budget(epsilon=math.inf, delta=1e-5))
+    assert mechanism(answers, endless).value.tolist() == [0.625]
+    assert endless.spend == math.inf
+    with pytest.raises(BudgetExceeded):
+        mechanism(iter([Sensitive(torch.zeros(2, 1))]), gate())
+
+
+def test_a_teacher_that_does_not_answer_or_answers_twice_is_refused() -> None:
+    here = gate()
+    for number in (1, 3):
+        with pytest.raises(InvalidValue, match="votes once"):
+            NoisyCount(teachers=2, sigma=5.0)(iter([Sensitive(torch.zeros(number, 4))]), here)
+    with pytest.raises(InvalidValue, match="sigma"):
+        NoisyCount(teachers=2, sigma=2.0**21)
     assert not here.ledger.tally
 
 

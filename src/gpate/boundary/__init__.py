@@ -4,7 +4,7 @@ from gpate.boundary.blocks import Distances, Grouped, NoisyBlocks, Tables, Vecto
 from gpate.boundary.data_dependent import DataDependentSpend, PublishedEpsilon
 from gpate.boundary.domain import NoisyBounds, NoisyCategories, NoisyUnitSizes, plan_domain
 from gpate.boundary.gate import Gate, Grids, NoiseGrids, Voucher
-from gpate.boundary.majority import NoisyMajority
+from gpate.boundary.majority import NoisyCount, NoisyMajority
 from gpate.boundary.noise import ExactNoise, FastNoise, Noise, noise_named
 from gpate.boundary.products import NoisyProducts
 from gpate.boundary.ranks import ALONE, ClosedGate, Ranks, ranks_here
@@ -42,6 +42,7 @@ __all__ = [
     "NoisyBlocks",
     "NoisyBounds",
     "NoisyCategories",
+    "NoisyCount",
     "NoisyCounts",
     "NoisyMajority",
     "NoisyProducts",
