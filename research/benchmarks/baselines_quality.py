@@ -25,7 +25,19 @@ from gpate.datasets import dataset
 from gpate.evaluation.image_classifiers import train_classifier
 from gpate.schema import ImageSchema, Schema
 
-RECIPES = ("dcgan", "nonprivate", "paper", "dpgan", "dpgan-large", "dpgan-projected", "pategan", "gswgan", "dpmerf")
+RECIPES = (
+    "dcgan",
+    "nonprivate",
+    "paper",
+    "dpgan",
+    "dpgan-large",
+    "dpgan-projected",
+    "pategan",
+    "pategan-tuned",
+    "pategan-noiseless",
+    "gswgan",
+    "dpmerf",
+)
 
 
 def run(

@@ -106,11 +106,12 @@ def a_run(
     *,
     spec: GeneratorSpec = SPEC,
     through: Gate | None = None,
+    name: str | None = None,
 ) -> Run:
     """What `Baseline.fit` hands to an adversary; on a folder that is there already it goes on."""
     folder = RunFolder(path / "run") if (path / "run").exists() else RunFolder.create(path / "run")
     here = gate() if through is None else through
-    name = type(own).__name__.lower()
+    name = name or type(own).__name__.lower()
     return Run(
         records=given() if data is None else data,
         schema=TABLE,

@@ -34,6 +34,7 @@ from tests.methods.small import FAST
 pytestmark = pytest.mark.usefixtures("small_students")
 
 GAN = {"iterations": 3, "samples": 4}
+COUNTS = {"teachers": 5, "teacher_batch": 4, "hidden": 8, "critic": 8, "questions": 6, "replay": 2, "critic_batch": 8}
 SAMPLED = {**GAN, "critic_steps": 2, "batch": 8, "accountant": "rdp"}
 BAD: list[dict[str, Any]] = [{"latent": 0}, {"iterations": 0}, {"samples": 1}, {"learning_rate": -1.0}]
 
@@ -82,6 +83,19 @@ SYSTEMS = {
             recipe="pategan",
             settings={**GAN, "teachers": 5, "teacher_batch": 4, "critic": "dense"},
             events={"Laplace"},
+            bad=BAD,
+        ),
+        System(
+            recipe="pategan-tuned",
+            settings={**GAN, **COUNTS},
+            events={"Laplace", "DiscreteGaussian"},
+            bad=[*BAD, {"average": 0.0}, {"questions": 0}, {"noise": -1.0}],
+        ),
+        System(
+            recipe="pategan-noiseless",
+            settings={**GAN, **COUNTS},
+            events={"Laplace", "NonPrivate"},
+            private=False,
             bad=BAD,
         ),
         System(

@@ -1,7 +1,7 @@
 """Methods: each turns private records into a generator, behind one protocol (`gpate.methods.base`) and one registry."""
 
 from gpate.methods.base import Method, method_named, methods, register
-from gpate.methods.baselines import DPGANMethod, GSWGANMethod, PATEGANMethod
+from gpate.methods.baselines import DPGANMethod, GSWGANMethod, PATEGANMethod, TunedPATEGANMethod
 from gpate.methods.embedding import EmbeddingMethod
 from gpate.methods.marginals import MarginalsMethod
 from gpate.methods.pate import PateMethod, RefinedMethod, TunedMethod
@@ -14,6 +14,7 @@ for _method in (
     TunedMethod(),
     DPGANMethod(),
     PATEGANMethod(),
+    TunedPATEGANMethod(),
     GSWGANMethod(),
 ):
     register(_method)

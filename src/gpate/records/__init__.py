@@ -10,8 +10,8 @@ from gpate.records.content_hash import new_key
 from gpate.records.mapped import CodedRecords, Mapped
 from gpate.records.opening import HeldRecords, hold_records, is_path, open_records, source_of
 from gpate.records.private_records import PrivateRecords
-from gpate.records.teachers.discriminators import TEACHERS, TeacherNetwork
-from gpate.records.teachers.losses import Wasserstein, logistic
+from gpate.records.teachers.discriminators import TEACHERS, DenseTeacher, LoudLabel, TeacherNetwork
+from gpate.records.teachers.losses import NoisyLogistic, Wasserstein, logistic
 from gpate.records.teachers.nearest import NearestTeachers
 from gpate.records.teachers.record_gradients import record_gradients
 from gpate.records.teachers.training import TeacherGroup, TeacherPlan, discriminator
@@ -20,9 +20,12 @@ from gpate.records.undeclared import read_columns, read_units
 __all__ = [
     "TEACHERS",
     "CodedRecords",
+    "DenseTeacher",
     "HeldRecords",
+    "LoudLabel",
     "Mapped",
     "NearestTeachers",
+    "NoisyLogistic",
     "PrivateRecords",
     "SampledRecords",
     "TeacherGroup",

@@ -3,5 +3,15 @@
 from gpate.methods.baselines.dpgan import DPGAN, DPGANMethod
 from gpate.methods.baselines.gswgan import GSWGAN, GSWGANMethod
 from gpate.methods.baselines.pategan import PATEGAN, PATEGANMethod
+from gpate.methods.baselines.pategan_tuned import TunedPATEGAN, TunedPATEGANMethod
 
-__all__ = ["DPGAN", "GSWGAN", "PATEGAN", "DPGANMethod", "GSWGANMethod", "PATEGANMethod"]
+__all__ = [
+    "DPGAN",
+    "GSWGAN",
+    "PATEGAN",
+    "DPGANMethod",
+    "GSWGANMethod",
+    "PATEGANMethod",
+    "TunedPATEGAN",
+    "TunedPATEGANMethod",
+]

@@ -47,6 +47,15 @@ class Critic:
         self._limit()
 
     @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return self._optimiser.lr
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self._optimiser.lr = rate
+
+    @property
     def size(self) -> int:
         """Number of weights."""
         return sum(weight.numel() for weight in self.weights.values())
@@ -60,9 +69,14 @@ class Critic:
         self._limit()
 
     def learn(self, records: Tensor, labels: Tensor, real: Tensor) -> None:
-        """One step on the logistic loss of records [m, dims] that are said to be real, or not: bool [m]."""
-        sign = torch.where(real, -1.0, 1.0).to(records)
-        loss = F.softplus(sign * self.scores(records, labels)).mean()
+        """One step on the logistic loss of records [m, dims] that are said to be real, or not: bool [m]. Or that are real with so much
+        probability: [m]; with noise on it, which the loss is linear in, it may be outside [0, 1].
+        """
+        scores = self.scores(records, labels)
+        if real.dtype == torch.bool:
+            loss = F.softplus(torch.where(real, -1.0, 1.0).to(records) * scores).mean()
+        else:
+            loss = (F.softplus(scores) - real * scores).mean()
         self._optimiser.zero_grad()
         loss.backward()
         self._optimiser.step()

@@ -192,10 +192,13 @@ class DenseTeacher(TeacherNetwork):
         width: numbers in a record.
         classes: number of classes.
         hidden: outputs of each hidden layer; by default two of the record's width, as PATE-GAN's discriminators.
+        projection: the last hidden layer also has weights of its own for every class (Miyato and Koyama 2018).
     """
 
-    def __init__(self, width: int, classes: int, *, hidden: tuple[int, ...] | None = None) -> None:
-        self.width, self.classes = width, classes
+    def __init__(
+        self, width: int, classes: int, *, hidden: tuple[int, ...] | None = None, projection: bool = False
+    ) -> None:
+        self.width, self.classes, self.projection = width, classes, projection
         self.hidden = (width, width) if hidden is None else hidden
 
     @property
@@ -214,6 +217,8 @@ class DenseTeacher(TeacherNetwork):
                 f"{name}.label": ((self.classes, outputs), start),
                 f"{name}.shift": ((outputs,), 0.0),
             }
+        if self.projection:
+            out["out.class"] = ((self.classes, self.hidden[-1]), (self.hidden[-1] + self.classes) ** -0.5)
         return out
 
     def numbers_kept(self) -> int:
@@ -228,9 +233,11 @@ class DenseTeacher(TeacherNetwork):
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, self.width)
         for name, _, _ in self._layers:
-            h = product(flat_y, p[f"{name}.label"]) + p[f"{name}.shift"][:, None] + product(h, p[name])
+            last, h = h, product(flat_y, p[f"{name}.label"]) + p[f"{name}.shift"][:, None] + product(h, p[name])
             if name != "out":
                 h = F.leaky_relu(h, LEAK)
+        if self.projection:
+            h = h + (product(flat_y, p["out.class"]) * last).sum(2, keepdim=True)
         return h.view(n, s, m)
 
 

@@ -267,6 +267,14 @@ class Ensemble:
             x, labelled = (t.expand(size, 1, *t.shape).contiguous() for t in (records.detach(), y))
             yield Sensitive(self.network.logits(self._load(self.weights, part), x, labelled).squeeze(1) > 0)
 
+    @torch.no_grad()
+    def beliefs(self, records: Tensor, labels: Tensor) -> Iterator[Sensitive[Tensor]]:
+        """How sure each teacher is that the student's records [m, dims] are real: Sensitive numbers between 0 and 1 [chunk, m]."""
+        for part in self.chunks():
+            size = len(range(*part.indices(self.teachers)))
+            x = records.detach().expand(size, *records.shape).contiguous()
+            yield Sensitive(torch.sigmoid(self.scores(part, x, labels.expand(size, -1))))
+
     def scores(self, part: slice, records: Tensor, labels: Tensor) -> Tensor:
         """Scores [teachers, m] of records [teachers, m, dims] by a slice of teachers. Private, and with a graph to the records."""
         y = F.one_hot(labels, self._classes).to(records.dtype)

@@ -4,6 +4,8 @@ A loss is given `scores`, which takes batches [teachers, m, dims] that share the
 the real and fake batch of a slice of teachers. Scores that are to be differentiated twice are asked for with `twice=True`.
 
 - `logistic`: the usual GAN's, log(1 + e^-D(real)) + log(1 + e^D(fake)).
+- `NoisyLogistic`: the same of records with public noise, plus weight / 2 times the mean of |gradient of D|^2 over them (Mescheder et
+  al. 2018), so that teachers with few records do not tell them from the student's with certainty.
 - `Wasserstein`: D(fake) - D(real) + weight (|gradient of D| - 1)^2, the gradient taken at random points between real and fake
   records (Gulrajani et al. 2017). It is differentiated twice, so it needs a network without batch normalisation. Those points
   are scored apart: in one batch with the others, both derivatives would be worked out for all three and thrown away for two.
@@ -54,6 +56,29 @@ class Wasserstein:
         penalty = (slope.square().sum(2) + _TINY).sqrt().sub(1).square()
         values = scores(real, fake)
         return values[:, 1].mean(1) - values[:, 0].mean(1) + self.weight * penalty.mean(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyLogistic:
+    """The usual GAN's loss of records with public noise, with a penalty on slopes.
+
+    Attributes:
+        noise: of real and fake records: [teachers, 2, m, dims], for all teachers at once.
+        penalty: weight of the squared slope at the noisy records.
+    """
+
+    noise: Tensor
+    penalty: float
+
+    def __call__(self, scores: Scores, real: Tensor, fake: Tensor, part: slice) -> Tensor:
+        """[teachers]."""
+        noise = self.noise[part].to(real)
+        points = torch.cat([real + noise[:, 0], fake + noise[:, 1]], 1).detach().requires_grad_()
+        here = points.split(real.shape[1], 1)
+        values = scores(*here, twice=True)
+        (slope,) = torch.autograd.grad(values.sum(), points, create_graph=True)
+        loss = F.softplus(-values[:, 0]).mean(1) + F.softplus(values[:, 1]).mean(1)
+        return loss + self.penalty / 2 * slope.square().sum(2).mean(1)
 
 
 _TINY = 1e-12

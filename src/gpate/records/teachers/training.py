@@ -6,7 +6,7 @@ Every method that has teachers uses it. What the teachers know is private: their
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,24 +32,27 @@ class TeacherPlan:
     Attributes:
         spec: of the student whose records they tell from real ones.
         teachers: how many there are in all.
-        network: name of their network.
+        network: name of their network, or its layout for what they see.
         batch: records of each teacher in one step.
         most: the most records that each looks at at once; a batch by default.
         learning_rate: Adam's.
         label_weight: what the label's one-hot vector is multiplied by.
         balanced: whether the classes that a teacher holds are equally frequent in its minibatches.
         chunk: teachers at a time; planned from the memory there is by default. Speed only.
+        view: what they see of records [m, dims], a public function of each record; all of it by default. Answers are about
+            records as they are seen.
     """
 
     spec: GeneratorSpec
     teachers: int
-    network: str
+    network: str | TeacherNetwork
     batch: int
     most: int = 0
     learning_rate: float = 1e-3
     label_weight: float = 1.0
     balanced: bool = False
     chunk: int | None = None
+    view: Callable[[Tensor], Tensor] | None = None
 
     def placement(self, device: torch.device, *, teachers: int | None = None) -> Placement:
         """Where so many of the teachers are kept and computed."""
@@ -60,7 +63,15 @@ class TeacherPlan:
 
     def layout(self) -> TeacherNetwork:
         """Their network."""
-        return discriminator(self.spec, self.network, label_weight=self.label_weight)
+        if isinstance(self.network, str):
+            return discriminator(self.spec, self.network, label_weight=self.label_weight)
+        return LoudLabel(self.network, loudness=self.label_weight)
+
+    def seen(self, records: Tensor) -> Tensor:
+        """What the teachers see of records [..., dims]. Of private records in batches of public shapes, so that no bit of one's view
+        depends on how many others there are.
+        """
+        return records if self.view is None else self.view(records)
 
     def shard(self, *, rank: int, size: int, device: torch.device) -> slice:
         """The teachers of one of several ranks: whole chunks on a CPU, so that each is computed alike on whatever rank it is."""
@@ -159,8 +170,8 @@ class TeacherGroup:
     def __repr__(self) -> str:
         return f"TeacherGroup(teachers={self.plan.teachers}, <withheld>)"
 
-    def learn(self, step: int, student: Student, *, loss: Loss = logistic) -> None:
-        """Trains every teacher for one step: its own records against the student's fakes of the same labels.
+    def learn(self, step: int, student: Student, *, loss: Loss = logistic, rate: float | None = None) -> None:
+        """Trains every teacher for one step, at the plan's rate or another: its own records against the student's fakes of the same labels.
 
         The fakes carry private labels, so they are made by a frozen copy: nothing here changes the student.
         """
@@ -173,8 +184,10 @@ class TeacherGroup:
 
         def minibatch(part: slice) -> Batch:
             real, y = self._gather(index[part])
-            return real, fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims), y
+            fake = fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims)
+            return self.plan.seen(real), self.plan.seen(fake), y
 
+        self._ensemble.learning_rate = self.plan.learning_rate if rate is None else rate
         self._ensemble.train(minibatch, has_records=has_records, loss=loss)
 
     # --- what leaves ----------------------------------------------------------------------------------------------------
@@ -186,6 +199,12 @@ class TeacherGroup:
     def opinions(self, records: Tensor, labels: Tensor) -> Iterator[Sensitive[Tensor]]:
         """Which of the student's records [m, dims] each teacher takes for real: bool [chunk, m], chunk by chunk."""
         return self._ensemble.opinions(records, labels)
+
+    def beliefs(self, records: Tensor, labels: Tensor) -> Iterator[Sensitive[Tensor]]:
+        """How sure each teacher is that records of the student, as teachers see them, are real: between 0 and 1, [chunk, m], chunk
+        by chunk.
+        """
+        return self._ensemble.beliefs(records, labels)
 
     def secret_gradients(self, number: int, records: Tensor, labels: Tensor) -> Sensitive[Tensor]:
         """For each of the student's records [m, dims] the gradient of the score of one teacher, drawn in secret.
