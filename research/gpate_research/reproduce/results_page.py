@@ -46,7 +46,8 @@ on epsilon looks at the votes, which are private, so that where it stops says so
 code differs](../../docs/explanation/deviations-from-paper.md).
 
 The other systems were given the care that [their page](../../docs/explanation/baselines.md) tells of, and their figures come out on
-either side of the paper's. PATE-GAN collapses without any noise too; DP-GAN on Credit goes up and down with the seed.
+either side of the paper's. As published PATE-GAN collapses without any noise too (what trains is `pategan-tuned`, in the research log);
+DP-GAN on Credit goes up and down with the seed.
 """
 
 _REPEAT = """## How to repeat it
