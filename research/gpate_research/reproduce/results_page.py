@@ -16,7 +16,9 @@ from gpate_research.reproduce.results_plots import plot_accuracy, plot_samples
 _OPENING = """# Results: the paper, and ours
 
 Written by `gpate reproduce show --write research/results` from `{results}`; do not edit. Every figure of ours comes from a line of
-that file, which holds all settings, seeds, versions and scores. A cell that was not run says so.
+that file, which holds all settings, seeds, versions and scores. A cell that was not run says so. Where torch is "not recorded" below,
+lines were copied from other files of records: their settings were computed from the code of the commit that added them, and their real
+records' scores are those of an earlier run.
 
 - **paper**: the claim of *G-PATE* (NeurIPS 2021), as printed.
 - **ours, as published**: the paper's recipe with the paper's accountant, its data-independent bound; for the other systems the
