@@ -4,26 +4,27 @@
     python -m research.benchmarks.baselines_quality --quick
 
 One line of JSON for each recipe and seed: seconds of the fit (plan, warm start and release included), accuracy of
-`gpate.evaluation`'s CNN after its last epoch, and what the ledger says. The noise is fast and seeded: these are experiments.
-`--set` changes a setting of all recipes that are named.
+`gpate.evaluation`'s CNN after its last epoch, what the ledger says, all settings and versions. The noise is fast and seeded: these are
+experiments. `--set` changes a setting of all recipes that are named.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from research.benchmarks.embedding_quality import Clock, data_of, put
 
 from gpate import Monitor, Synthesizer
-from gpate.datasets import dataset
 from gpate.evaluation.image_classifiers import train_classifier
-from gpate.schema import ImageSchema, Schema
+from gpate_research.reproduce.cells import DELTA, Fit
+from gpate_research.reproduce.provenance import data_facts, provenance
+from gpate_research.reproduce.units import Unit, asked
 
 RECIPES = (
     "dcgan",
@@ -53,13 +54,10 @@ def run(
     pictures: Path | None = None,
 ) -> dict[str, Any]:
     """One fit and its score."""
-    schema = Schema.load(dataset(name).schema_path)
-    assert isinstance(schema, ImageSchema)
-    test = dataset(name).load("test")
-    assert test.images is not None
-    assert test.labels is not None
+    data = data_of(name, validation=0, limit=None)
     model = Synthesizer(
         epsilon=epsilon,
+        delta=DELTA,
         recipe=recipe,
         settings=changes,
         noise="fast",
@@ -78,34 +76,48 @@ def run(
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        clock = Clock()
         model.fit(name, out=Path(folder) / "run", monitor=Monitor(on_progress=count, on_warning=warnings.append))
-        fit = time.perf_counter() - began
+        clock.lap("fit")
         made, classes = model.sample(samples, seed=seed)
+        clock.lap("sample")
         privacy = model.privacy
-    numbers = {text: i for i, text in enumerate(schema.classes)}
+    numbers = {text: i for i, text in enumerate(data.schema.classes)}
     labels = np.array([numbers[text] for text in classes], dtype=np.int64)
     classifier = train_classifier(
         made, labels, classes=len(numbers), seed=seed, device=device, epochs=1 if quick else None
     )
+    accuracy = classifier.accuracy(*data.test)
+    clock.lap("cnn")
     if pictures is not None:
         _picture(made, labels, len(numbers), pictures / f"{name}-{epsilon:g}-{recipe}-{seed}.png")
+    fit = Fit(recipe=recipe, dataset=name, epsilon=epsilon, changes=tuple(changes.items()))
     return {
         "recipe": recipe,
         "dataset": name,
         "epsilon": epsilon,
         "seed": seed,
-        "accuracy": round(classifier.accuracy(test.images, test.labels), 4),
-        "fit_seconds": round(fit, 1),
+        "samples": samples,
+        "trained_on": samples,
+        "accuracy": round(accuracy, 4),
+        "fit_seconds": clock.seconds["fit"],
+        "seconds": clock.seconds,
         "iterations": iterations,
         "spend": round(privacy.spend, 4) if np.isfinite(privacy.spend) else None,
         "accountant": privacy.accountant,
         "events": privacy.events,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2) if device == "cuda" else None,
         "set": changes,
         "quick": quick,
         "warnings": warnings,
+        **provenance(
+            asked=asked(Unit(fit=fit, seed=seed, quick=quick)),
+            settings=model.release_.settings,
+            noise="fast",
+            privacy=asdict(privacy),
+            data=data_facts(name, train=data.train, test=data.test),
+            device=device,
+        ),
     }
 
 
@@ -149,10 +161,7 @@ def main() -> None:
                     changes=changes,
                     pictures=given.pictures,
                 )
-                print(json.dumps(result), flush=True)
-                if given.out:
-                    with given.out.open("a") as out:
-                        out.write(json.dumps(result) + "\n")
+                put(result, given.out)
 
 
 if __name__ == "__main__":

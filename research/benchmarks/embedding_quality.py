@@ -7,17 +7,19 @@
 JSON file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
 one process. The noise is fast and seeded: these are experiments. The
 classifiers are `gpate evaluate`'s `cnn` and `cnn-wide`, after their last epoch; the lower accuracy counts.
-Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--quality` adds
-the Inception Score and the Frechet distance, by a judge trained on the real images.
+Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--samples 60000 240000`
+draws the larger number, and trains on the first 60,000 and on all. `--quality` adds the Inception Score and the Frechet distance, by a
+judge trained on the real images. `--keep FOLDER` keeps the releases.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,32 +31,23 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpate.boundary import FastNoise, Gate
 from gpate.datasets import dataset, load
+from gpate.errors import InvalidValue
 from gpate.evaluation import RealRecords
 from gpate.evaluation.image_evaluation import utility
-from gpate.evaluation.image_quality import FULL, LabelledImages, RealImages
-from gpate.evaluation.image_quality import QUICK as QUICK_EFFORT
+from gpate.evaluation.image_quality import FULL, QUICK, LabelledImages, RealImages
 from gpate.evaluation.results import HEADLINE_CLASSIFIERS
 from gpate.methods import method_named
 from gpate.methods.recipes import resolve
+from gpate.privacy import Privacy
 from gpate.refit import temporary_run
 from gpate.release import Release
 from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
 from gpate.synthesizer import publish
-
-QUICK = {
-    "first.frequencies": 200,
-    "later.samples": 300,
-    "later.epochs": 1,
-    "later.frequencies": 100,
-    "matching.steps": 3,
-    "matching.batch": 100,
-    "rematching.steps": 3,
-    "rematching.batch": 100,
-    "labelling.samples": 300,
-    "labelling.directions": 30,
-    "labelling.filters": 4,
-}
+from gpate_research.reproduce.cells import DELTA
+from gpate_research.reproduce.provenance import data_facts, provenance
+from gpate_research.reproduce.results_file import plain
+from gpate_research.reproduce.units import plain_settings
 
 
 class Data(NamedTuple):
@@ -90,6 +83,10 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.start()
+
+    def start(self) -> None:
+        """A part begins that does not follow the one before."""
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
@@ -101,87 +98,146 @@ class Clock:
         self._last = now
 
 
-def run(
-    configuration: Mapping[str, Any],
-    *,
-    device: torch.device,
-    quick: bool,
-    validation: int,
-    quality: bool,
-    pictures: Path | None,
-    cache: dict[str, RealImages],
-) -> Iterator[dict[str, Any]]:
-    """All seeds of one configuration."""
-    name, epsilon = configuration["dataset"], float(configuration["epsilon"])
-    data = data_of(name, validation=validation, limit=2000 if quick else None)
+def put(result: Mapping[str, Any], out: Path | None) -> None:
+    """Prints a result as a line of JSON, and adds it to a file if there is one."""
+    line = json.dumps(plain(result), allow_nan=False)
+    print(line, flush=True)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(line + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all runs have in common.
+
+    Attributes:
+        device: of training and of the classifiers.
+        samples: synthetic images that classifiers are trained on, a number for each time; the first time's accuracy is the run's.
+        quick: tiny settings.
+        validation: training images to test on instead of the test images.
+        quality: whether to measure Inception Score and Frechet distance.
+        pictures: folder for pictures of samples.
+        keep: folder for releases.
+    """
+
+    device: torch.device
+    samples: Sequence[int] = (60_000,)
+    quick: bool = False
+    validation: int = 0
+    quality: bool = False
+    pictures: Path | None = None
+    keep: Path | None = None
+
+
+def run(configuration: Mapping[str, Any], seed: int, options: Options, cache: dict[str, RealImages]) -> dict[str, Any]:
+    """One fit and its scores; the cache has real images by the name of their data set."""
+    name, epsilon, device = configuration["dataset"], float(configuration["epsilon"]), options.device
+    label = "-".join(filter(None, (name, f"{epsilon:g}", configuration.get("name"), str(seed))))
+    if options.keep is not None and (options.keep / label).exists():
+        raise InvalidValue("--keep", str(options.keep), f"a folder without {label}")
+    data = data_of(name, validation=options.validation, limit=2000 if options.quick else None)
     schema, (images, labels) = data.schema, data.train
-    real = cache.setdefault(name, _real(data, device, quick))
-    changes = {**(QUICK if quick else {}), **configuration.get("set", {})}
+    real = cache.setdefault(name, _real(data, device, options.quick))
     shape = (schema.channels, schema.height, schema.width)
     settings = resolve("default", schema=schema, dataset=name, epsilon=epsilon)
+    method = method_named(settings.method)
+    changes = {**(method.smallest(settings) if options.quick else {}), **configuration.get("set", {})}
     settings = settings.changed({**changes, "device": device.type})
-    plan = method_named(settings.method).plan(settings, schema, epsilon)
-    for seed in configuration.get("seeds", [0]):
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        clock = Clock()
-        warnings: list[str] = []
-        gate = Gate.in_memory(plan.budget(epsilon, 1e-5), FastNoise(seed))
-        with temporary_run(images, labels, schema, settings, plan, gate=gate, seed=seed) as run:
-            publish(run, method_named(settings.method).fit(replace(run, monitor=Monitor(on_warning=warnings.append))))
-            clock.lap("train")
-            release = Release.load(run.folder.release).to(device)
-        peak = round(torch.cuda.max_memory_allocated() / 1e9, 2) if device.type == "cuda" else None
-        made, names = release.sample(1000 if quick else 60_000, seed=seed)
-        numbers = {name: number for number, name in enumerate(schema.classes)}
-        made_labels = torch.tensor([numbers[name] for name in names.tolist()], device=device)
-        made_records = LabelledImages(images=torch.from_numpy(made).to(device), labels=made_labels)
-        clock.lap("sample")
-        scores = {}
-        for network in HEADLINE_CLASSIFIERS:
-            scores[network], by_validation, best = utility(made_records, real, network, seed)
-            clock.lap(network)
-        accuracy = min(scores.values())
-        labeller = getattr(release.spec, "labeller", None)
-        if labeller is not None:
-            guessed = release.probabilities(np.asarray(data.test[0])).argmax(1)
-            scores["labeller"] = float((guessed == np.asarray(data.test[1])).mean())
-        result = {
-            "name": configuration.get("name", ""),
-            "dataset": name,
-            "epsilon": epsilon,
-            "seed": seed,
-            "tested_on": f"{validation} training images held out" if validation else "test images",
-            "accuracy": round(accuracy, 4),
-            "scores": {which: round(score, 4) for which, score in scores.items()},
-            "labelled": None if labeller is None else {"agree": labeller.agree, **asdict(release.labelled)},
-            "epoch_by_validation": round(by_validation, 4),
-            "legacy_best_epoch": round(best, 4),
-            "spend": round(gate.spend, 6),
-            "seconds": clock.seconds,
-            "peak_gb": peak,
-            "set": dict(changes),
-            "warnings": warnings,
-        }
-        if quality:
-            result["judge_accuracy"] = round(real.reference_accuracy(), 4)
-            result["inception_score"] = round(real.inception_score(made_records), 3)
-            result["fid_classifier"] = round(real.fid_classifier(made_records), 2)
-            if real.weights is not None:
-                result["fid"] = round(real.fid(made_records), 2)
-            clock.lap("quality")
-        if pictures is not None:
-            path = pictures / f"{name}-{epsilon:g}-{result['name']}-{seed}.png"
-            pixels = torch.from_numpy(made).view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2) / 255
-            picture(pixels, made_labels.cpu(), plan.spec.classes, path)
-        print(json.dumps(result), flush=True)
-        yield result
+    plan = method.plan(settings, schema, epsilon)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    clock = Clock()
+    warnings: list[str] = []
+    gate = Gate.in_memory(plan.budget(epsilon, DELTA), FastNoise(seed))
+    with temporary_run(images, labels, schema, settings, plan, gate=gate, seed=seed) as fit:
+        publish(fit, method.fit(replace(fit, monitor=Monitor(on_warning=warnings.append))))
+        clock.lap("train")
+        release = Release.load(fit.folder.release).to(device)
+        privacy = Privacy.of(release)
+        if options.keep is not None:
+            shutil.copytree(fit.folder.release, options.keep / label)
+    peak = round(torch.cuda.max_memory_allocated() / 1e9, 2) if device.type == "cuda" else None
+    clock.start()
+    made, names = release.sample(max(options.samples), seed=seed)
+    numbers = {name: number for number, name in enumerate(schema.classes)}
+    made_labels = torch.tensor([numbers[name] for name in names.tolist()], device=device)
+    made_records = LabelledImages(images=torch.from_numpy(made).to(device), labels=made_labels)
+    clock.lap("sample")
+    by_samples = [_scores(_first(number, made_records), real, seed) for number in options.samples]
+    first = by_samples[0]
+    scores, seconds = first["scores"], {**clock.seconds, **first["seconds"]}
+    labeller = getattr(release.spec, "labeller", None)
+    if labeller is not None:
+        guessed = release.probabilities(np.asarray(data.test[0])).argmax(1)
+        scores = {**scores, "labeller": round(float((guessed == np.asarray(data.test[1])).mean()), 4)}
+    result = {
+        "name": configuration.get("name", ""),
+        "dataset": name,
+        "epsilon": epsilon,
+        "seed": seed,
+        "quick": options.quick,
+        "tested_on": f"{options.validation} training images held out" if options.validation else "test images",
+        **first,
+        "scores": scores,
+        "by_samples": by_samples,
+        "labelled": None if labeller is None else {"agree": labeller.agree, **asdict(release.labelled)},
+        "spend": round(gate.spend, 6),
+        "seconds": seconds,
+        "peak_gb": peak,
+        "set": changes,
+        "warnings": warnings,
+        **provenance(
+            asked=plain_settings(settings),
+            settings=release.settings,
+            noise="fast",
+            privacy=asdict(privacy),
+            data=data_facts(name, train=data.train, test=data.test),
+            device=str(device),
+        ),
+    }
+    if options.quality:
+        judged, clock = _first(options.samples[0], made_records), Clock()
+        result["judge_accuracy"] = round(real.reference_accuracy(), 4)
+        result["inception_score"] = round(real.inception_score(judged), 3)
+        result["fid_classifier"] = round(real.fid_classifier(judged), 2)
+        if real.weights is not None:
+            result["fid"] = round(real.fid(judged), 2)
+        clock.lap("quality")
+        seconds |= clock.seconds
+    if options.pictures is not None:
+        pixels = torch.from_numpy(made).view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2) / 255
+        picture(pixels, made_labels.cpu(), plan.spec.classes, options.pictures / f"{label}.png")
+    return result
+
+
+def _first(number: int, records: LabelledImages) -> LabelledImages:
+    return LabelledImages(images=records.images[:number], labels=records.labels[:number])
+
+
+def _scores(made: LabelledImages, real: RealImages, seed: int) -> dict[str, Any]:
+    """Accuracies of classifiers that are trained on nine tenths of these images."""
+    clock, found = Clock(), {}
+    for network in HEADLINE_CLASSIFIERS:
+        found[network] = utility(made, real, network, seed)
+        clock.lap(network)
+    scores = {network: round(last, 4) for network, (last, _, _) in found.items()}
+    _, by_validation, best = found[HEADLINE_CLASSIFIERS[-1]]
+    return {
+        "samples": len(made),
+        "trained_on": len(made) - len(made) // 10,
+        "accuracy": min(scores.values()),
+        "scores": scores,
+        "epoch_by_validation": round(by_validation, 4),
+        "legacy_best_epoch": round(best, 4),
+        "seconds": clock.seconds,
+    }
 
 
 def _real(data: Data, device: torch.device, quick: bool) -> RealImages:
     """The real records and their reference classifier."""
     real = RealRecords(train=data.train, test=data.test, schema=data.schema)
-    return RealImages(real, effort=QUICK_EFFORT if quick else FULL, device=str(device))
+    return RealImages(real, effort=QUICK if quick else FULL, device=str(device))
 
 
 def picture(images: Tensor, labels: Tensor, classes: int, path: Path) -> None:
@@ -227,7 +283,7 @@ def summary(results: Sequence[Mapping[str, Any]]) -> None:
                 "IS": _mean(of, "inception_score"),
                 "FID": _mean(of, "fid"),
                 "FID-classifier": _mean(of, "fid_classifier"),
-                "train s": f"{np.mean([r['seconds']['train'] for r in of]):.0f}",
+                "train s": _mean([r["seconds"] for r in of], "train", digits=0),
                 "GB": _mean(of, "peak_gb"),
                 "G-PATE paper": "" if paper is None else f"{paper:.3f}",
                 "others": others,
@@ -236,9 +292,9 @@ def summary(results: Sequence[Mapping[str, Any]]) -> None:
     show("Accuracy of a CNN trained on synthetic images", rows)
 
 
-def _mean(results: Sequence[Mapping[str, Any]], key: str) -> str:
+def _mean(results: Sequence[Mapping[str, Any]], key: str, *, digits: int = 2) -> str:
     values = [r[key] for r in results if r.get(key) is not None]
-    return f"{np.mean(values):.2f}" if values else ""
+    return f"{np.mean(values):.{digits}f}" if values else ""
 
 
 def main() -> None:
@@ -250,12 +306,16 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, help="JSON list of configurations")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="tiny settings, to see that it runs")
+    parser.add_argument(
+        "--samples", type=int, nargs="+", help="images to train classifiers on: 60,000; 1,000 with --quick"
+    )
     parser.add_argument("--validation", type=int, default=0, help="training images to hold out and test on")
     parser.add_argument("--quality", action="store_true", help="Inception Score and Frechet distance too")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no run is started")
     parser.add_argument("--show", type=Path, nargs="+", help="print the table of earlier results")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--keep", type=Path, help="folder for a copy of each run's release")
     arguments = parser.parse_args()
     if arguments.show:
         summary([json.loads(line) for path in arguments.show for line in path.read_text().splitlines()])
@@ -270,25 +330,23 @@ def main() -> None:
             changes[key] = value
     base = {"dataset": arguments.dataset, "epsilon": arguments.epsilon, "seeds": arguments.seeds}
     configurations = json.loads(arguments.grid.read_text()) if arguments.grid else [{}]
-    device, began, cache = torch.device(arguments.device), time.monotonic(), {}
+    options = Options(
+        device=torch.device(arguments.device),
+        samples=arguments.samples or [1000 if arguments.quick else 60_000],
+        quick=arguments.quick,
+        validation=arguments.validation,
+        quality=arguments.quality,
+        pictures=arguments.pictures,
+        keep=arguments.keep,
+    )
+    began, cache = time.monotonic(), {}
     for configuration in configurations:
         whole = {**base, **configuration, "set": {**changes, **configuration.get("set", {})}}
         for seed in whole.pop("seeds"):
             if time.monotonic() - began > arguments.time_limit:
                 print(f"left out for lack of time: {json.dumps(whole)}, seed {seed}", flush=True)
                 continue
-            (result,) = run(
-                {**whole, "seeds": [seed]},
-                device=device,
-                quick=arguments.quick,
-                validation=arguments.validation,
-                quality=arguments.quality,
-                pictures=arguments.pictures,
-                cache=cache,
-            )
-            if arguments.out:
-                with arguments.out.open("a") as out:
-                    out.write(json.dumps(result) + "\n")
+            put(run(whole, seed, options, cache), arguments.out)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,22 @@ Settings are chosen with `--validation 10000`, which holds so many training imag
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 from benchmarks.tables import show
-from research.benchmarks.embedding_quality import data_of
+from research.benchmarks.embedding_quality import Clock, data_of, put
 
 from gpate import Synthesizer
 from gpate.evaluation.image_classifiers import train_classifier
+from gpate.methods.recipes import resolve
+from gpate_research.reproduce.cells import DELTA
+from gpate_research.reproduce.provenance import data_facts, provenance
+from gpate_research.reproduce.units import plain_settings
 
 
 def main() -> None:
@@ -40,23 +44,26 @@ def main() -> None:
     chosen = parser.parse_args()
     changes = dict(item.split("=", 1) for item in chosen.set)
     data = data_of(chosen.dataset, validation=chosen.validation, limit=None)
+    facts, noise = data_facts(chosen.dataset, train=data.train, test=data.test), "fast" if chosen.fast else "exact"
     rows = []
     for epsilon in chosen.epsilon:
         for seed in chosen.seeds:
-            began, cpu = time.perf_counter(), time.process_time()
+            clock, cpu = Clock(), time.process_time()
             with tempfile.TemporaryDirectory() as folder:
                 model = Synthesizer(
                     epsilon=epsilon,
-                    delta=1e-5,
+                    delta=DELTA,
                     recipe=chosen.recipe,
                     settings=changes,
-                    noise="fast" if chosen.fast else "exact",
+                    noise=noise,
                     seed=seed,
                     device=chosen.device,
                 ).fit(*data.train, schema=data.schema, out=Path(folder) / "run")
-                fit, fit_cpu = time.perf_counter() - began, time.process_time() - cpu
+                clock.lap("fit")
+                fit_cpu = time.process_time() - cpu
                 images, labels = model.sample(chosen.samples, seed=seed)
-                spend = model.privacy.spend
+                clock.lap("sample")
+                release, privacy = model.release_, model.privacy
             numbers = np.array([data.schema.classes.index(label) for label in labels])
             scores = {}
             for name in chosen.classifiers:
@@ -64,25 +71,37 @@ def main() -> None:
                     images, numbers, classes=len(data.schema.classes), name=name, seed=seed, device=chosen.device
                 )
                 scores[name] = round(classifier.accuracy(*data.test), 4)
+                clock.lap(name)
             row = {
                 "recipe": chosen.recipe,
                 "dataset": chosen.dataset,
                 "epsilon": epsilon,
                 "seed": seed,
                 "tested_on": f"{chosen.validation} training images held out" if chosen.validation else "test images",
-                "noise": "fast" if chosen.fast else "exact",
+                "noise": noise,
                 "samples": chosen.samples,
                 "scores": scores,
-                "spend": round(spend, 6),
-                "fit_seconds": round(fit, 1),
+                "spend": round(privacy.spend, 6),
+                "fit_seconds": clock.seconds["fit"],
                 "fit_cpu_seconds": round(fit_cpu, 1),
                 "set": changes,
             }
             rows.append(row)
-            print(json.dumps(row), flush=True)
-            if chosen.out:
-                with chosen.out.open("a") as out:
-                    out.write(json.dumps(row) + "\n")
+            settings = resolve(chosen.recipe, schema=data.schema, dataset=None, epsilon=epsilon).changed(changes)
+            line = {
+                **row,
+                "trained_on": chosen.samples,
+                "seconds": clock.seconds,
+                **provenance(
+                    asked=plain_settings(settings),
+                    settings=release.settings,
+                    noise=noise,
+                    privacy=asdict(privacy),
+                    data=facts,
+                    device=chosen.device,
+                ),
+            }
+            put(line, chosen.out)
     show("Votes", rows)
 
 

@@ -28,8 +28,9 @@ from pathlib import Path
 from gpate.errors import GpateError
 from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import unavailable
+from gpate_research.reproduce.provenance import device_name
 from gpate_research.reproduce.results_file import Record
-from gpate_research.reproduce.tasks import TASKS, device_name, free_memory
+from gpate_research.reproduce.tasks import TASKS, free_memory
 from gpate_research.reproduce.units import Listeners, Place, Unit, asked, is_of_today
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpate.cache_files import array_checksum
 from gpate.datasets import DATASETS, load
-from gpate.version import __version__
-from gpate_research.datasets.lookup import frame_checksum
 from gpate_research.reproduce import results_file
+from gpate_research.reproduce.provenance import data_facts, provenance
 from gpate_research.reproduce.results_file import Record
 from gpate_research.reproduce.units import Listeners, Place, Unit, asked, resolved
 
@@ -272,46 +268,20 @@ def _record(
     evaluation: Mapping[str, Any] | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Record:
-    import torch
-
-    from gpate.evaluation.harness import commit
-
+    made_with = provenance(
+        asked=asked(unit), settings=settings, noise=NOISE, privacy=privacy, data=data, device=place.device
+    )
     return Record(
         unit=unit.id,
         fit=json.loads(json.dumps(results_file.plain(asdict(unit.fit)))),
         seed=unit.seed,
         quick=unit.quick,
-        asked=asked(unit),
-        settings=settings,
-        noise=NOISE,
-        privacy=privacy,
-        data=data,
-        device=device_name(place.device),
-        versions={
-            "gpate": __version__,
-            "commit": commit(),
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
         seconds=seconds,
         figures=figures,
         evaluation=evaluation,
         warnings=warnings,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        **made_with,
     )
-
-
-def device_name(device: str) -> str:
-    """The GPU's model, or `cpu` and its threads: what times depend on, and nothing that names a machine."""
-    import torch
-
-    from gpate.torch_utils import chosen_device
-
-    chosen = chosen_device(device)
-    if chosen.type == "cuda":
-        return str(torch.cuda.get_device_name(chosen))
-    threads = torch.get_num_threads()
-    return f"cpu, {threads} thread{'s' * (threads > 1)}"
 
 
 def free_memory() -> None:
@@ -328,20 +298,11 @@ def free_memory() -> None:
 @lru_cache(maxsize=1)
 def _benchmark(name: str) -> tuple[Any, Any, dict[str, Any]]:
     """Training and test records of a benchmark, and what identifies them. Benchmarks are public."""
-    splits: list[Any] = []
-    facts: dict[str, Any] = {"name": name}
-    for split in ("train", "test"):
-        loaded = load(name, split)  # type: ignore[arg-type]
-        if loaded.frame is not None:
-            splits.append(loaded.frame)
-            facts[split] = {"records": len(loaded.frame), "checksum": frame_checksum(loaded.frame)}
-        else:
-            assert loaded.images is not None
-            assert loaded.labels is not None
-            splits.append((loaded.images, loaded.labels))
-            checksum = array_checksum(loaded.images, loaded.labels)
-            facts[split] = {"records": len(loaded.images), "checksum": checksum}
-    return splits[0], splits[1], facts
+    train, test = (
+        (loaded.images, loaded.labels) if loaded.frame is None else loaded.frame
+        for loaded in (load(name, "train"), load(name, "test"))
+    )
+    return train, test, data_facts(name, train=train, test=test)
 
 
 def _keep_samples(release: Any, path: Path) -> None:

@@ -101,10 +101,10 @@ def resolved(unit: Unit) -> Settings:
 
 
 def asked(unit: Unit) -> dict[str, Any]:
-    """The same as plain data, without names and what changes speed only: a result of other settings is another result."""
+    """The same as plain data: a result of other settings is another result."""
     if unit.fit.task == "peer":  # it chooses for itself
         return {"peer": unit.fit.recipe}
-    return _plain(resolved(unit))
+    return plain_settings(resolved(unit))
 
 
 def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
@@ -115,11 +115,12 @@ def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
     if recorded.keys() != today.keys() or "method" not in recorded:
         return recorded == today
     try:
-        return _plain(settings_of({"recipe": "", "source": "", "speed": {}, **recorded})) == today
+        return plain_settings(settings_of({"recipe": "", "source": "", "speed": {}, **recorded})) == today
     except (TypeError, AttributeError, GpateError):  # a setting that is no more, or cannot be had any more
         return False
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
+def plain_settings(settings: Settings) -> dict[str, Any]:
+    """Settings as plain data, without names and what changes speed only."""
     plain = json.loads(json.dumps(settings.to_json()))
     return {name: value for name, value in plain.items() if name not in ("speed", "source", "recipe", "quick")}
