@@ -32,7 +32,6 @@ import torch
 from torch import Tensor
 
 from gpate.accounting import Budget, Event
-from gpate.accounting.expected import event_difference
 from gpate.boundary import Grids, NoisyCount
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
@@ -42,7 +41,6 @@ from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
 from gpate.methods.baselines.critic import Critic
 from gpate.methods.baselines.shared import Adversarial, Baseline, noise_scale, parts_for, planned
-from gpate.methods.finished_run import FinishedRun
 from gpate.methods.settings import Settings
 from gpate.records import DenseTeacher, LoudLabel, NoisyLogistic, TeacherPlan
 from gpate.run.folder import RunFolder
@@ -175,23 +173,6 @@ class TunedPATEGANMethod(Baseline):
     def adversary(self, run: Run, settings: TunedPATEGAN) -> Adversary:
         """Teachers and the student discriminator."""
         return CountedCritic(run, settings)
-
-    def ledger_problems(self, run: FinishedRun) -> list[str]:
-        """Without noise as many releases as planned, and else as every baseline."""
-        own = run.settings.of(TunedPATEGAN)
-        if not own.noiseless:
-            return super().ledger_problems(run)
-        assert isinstance(run.spec, GeneratorSpec)
-        wanted, times, purpose = self.release(own, run.spec, run.grids)
-        counts, game = run.until(purpose)
-        if problems := counts.problems([run.counts_step(run.budget.pure)]):
-            return problems
-        if len(game.entries) < times:
-            return [f"{len(game.entries):,} of {times:,} lines for {purpose!r}: the others are missing"]
-        for entry in {id(entry): entry for entry in game.entries}.values():  # an entry that repeats is one object
-            if entry.purpose != purpose or (difference := event_difference(entry.event, wanted)):
-                return [f"{entry.purpose[:80]}: {'not expected here' if entry.purpose != purpose else difference}"]
-        return []
 
 
 class View:

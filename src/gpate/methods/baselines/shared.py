@@ -178,23 +178,26 @@ class Baseline(Method):
         return ("rdp",) if settings.of(Adversarial).accountant == "auto" else ()
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
-        """Class counts, then as many releases as planned, all with the least noise that the budget allows for them."""
+        """Class counts, then as many releases as planned, all alike: without noise, or with the least that the budget allows for them."""
         own, spec = run.settings.of(Adversarial), run.spec
         assert isinstance(spec, GeneratorSpec)
-        model, times, purpose = self.release(own, spec, run.grids)
+        wanted, times, purpose = self.release(own, spec, run.grids)
         counts, game = run.until(purpose)
         if problems := counts.problems([run.counts_step(run.budget.pure)]):
             return problems
         if len(game.entries) < times:
             return [f"{len(game.entries):,} of {times:,} lines for {purpose!r}: the others are missing"]
         first = game.entries[0].event
-        if type(first) is not type(model):
-            return [f"{purpose}: expected {type(model).__name__}, found {type(first).__name__}"]
-        wanted = model.scaled(noise_scale(first) / noise_scale(model))
+        if type(first) is not type(wanted):
+            return [f"{purpose}: expected {type(wanted).__name__}, found {type(first).__name__}"]
+        if not run.plan.noiseless:
+            wanted = wanted.scaled(noise_scale(first) / noise_scale(wanted))
         for entry in {id(entry): entry for entry in game.entries}.values():  # an entry that repeats is one object
             if entry.purpose != purpose or (difference := event_difference(entry.event, wanted)):
                 return [f"{entry.purpose[:80]}: {'not expected here' if entry.purpose != purpose else difference}"]
-        plan = replace(first, count=model.count * times)
+        if run.plan.noiseless:
+            return []
+        plan = replace(first, count=wanted.count * times)
         if not least(run.budget, game.spent, plan):
             return [
                 f"{purpose}: the noise is not the least that the budget allows for {times:,} lines, as the method plans it"
