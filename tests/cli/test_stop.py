@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.text import Text
 
+from gpate.cli.interrupt import ask
 from gpate.release import Release
 from gpate.release.output_files import write_records
 from tests.command import begun, gpate
-from tests.processes import Child, start
+from tests.processes import LIMIT, Child, start
 from tests.releases import IMAGES, TABLE, make_release
 
 MANY = 10**9
@@ -119,6 +122,28 @@ def test_a_fit_that_is_stopped_at_once_says_how_to_go_on(releases: Path, tmp_pat
     assert code == 130
     assert "`gpate fit --resume run` continues" in last_line(screen)
     assert gpate("fit", "--resume", tmp_path / "run", "--quiet") == 0
+
+
+def test_a_signal_just_before_the_wait_for_an_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cannot handle it until the wait ends: `input` would go on until Enter is pressed."""
+    ours, theirs = pty.openpty()
+    wait, ended = select.select, []
+
+    def signalled(readers: list[object], *others: list[object]) -> object:
+        if not ended:
+            signal.raise_signal(signal.SIGUSR1)
+            ended.append(bool(wait(readers, *others, 0)[0]))
+            os.write(ours, b"yes\n")
+        return wait(readers, *others, LIMIT)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr("select.select", signalled)
+        assert ask(Text("Ready? ")) == "yes\n"
+    os.close(ours)
+    signal.signal(signal.SIGUSR1, before)
+    assert ended == [True]
 
 
 def test_what_a_stopped_draft_has_spent_is_said(tmp_path: Path) -> None:

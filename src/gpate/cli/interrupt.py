@@ -1,10 +1,15 @@
 """Ctrl-C, alike in all commands: one line says what is left behind and what to run again, and the exit code is 130.
 
-A command that writes something sets its message with `on_interrupt`, again whenever it changes.
+A command that writes something sets its message with `on_interrupt`, again whenever it changes. One that asks questions uses
+`ask`, which no Ctrl-C escapes.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,9 +17,10 @@ from typing import Any, NoReturn
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperGroup
 
-from gpate.cli.terminal import INTERRUPTED, errors
+from gpate.cli.terminal import INTERRUPTED, console, errors
 
 NOTHING = "Stopped: nothing was written. Run the same command again."
 
@@ -30,6 +36,34 @@ def end(message: str) -> NoReturn:
     """Print the message and end the command as interrupted."""
     errors.print(f"[bold]{escape(message)}[/]", soft_wrap=True, highlight=False)
     raise typer.Exit(INTERRUPTED)
+
+
+def ask(prompt: Text) -> str:
+    """Print a question and read a line; raises EOFError at the end of input, as `input` does."""
+    console.print(prompt, end="")
+    if sys.stdin.isatty():
+        _wait_for_line()
+    if not (line := sys.stdin.readline()):
+        raise EOFError
+    return line
+
+
+def _wait_for_line() -> None:
+    """Wait until the terminal has a line.
+
+    Python handles a signal between two instructions of its own. One that comes when `input` has begun, but does not wait yet, is handled
+    after the next Enter. Here a signal also writes a byte to a pipe, which ends the wait whenever it comes.
+    """
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    before = signal.set_wakeup_fd(wake)
+    try:
+        while sys.stdin not in select.select([sys.stdin, woken], [], [])[0]:
+            os.read(woken, 1)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(wake)
 
 
 class Stoppable(TyperGroup):

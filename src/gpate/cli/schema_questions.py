@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from gpate.cli.interrupt import ask
 from gpate.cli.terminal import console
 from gpate.errors import GpateError, InvalidValue
 from gpate.schema import Schema, TableSchema
@@ -89,7 +90,7 @@ class Session:
         prompt = Text.assemble(question, (f" [{default}]" if default else "", "bold"), ": ")
         while True:
             try:
-                said = console.input(prompt).strip()
+                said = ask(prompt).strip()
             except EOFError:
                 raise _Stop from None
             if said in _COMMANDS:
