@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,3 +82,11 @@ class AveragedStudent(Student):
         self._learnt = int(state["learnt"])
         for n, mean in enumerate(self._mean):
             mean.copy_(state[f"mean.{n}"])
+
+
+def student_of(spec: GeneratorSpec, *, iterations: int | None, average: float, **options: Any) -> Student:
+    """An `AveragedStudent` of so many iterations, or a `Student` where `average` is 0; `options` as of both."""
+    if not average:
+        return Student(spec, **options)
+    assert iterations is not None
+    return AveragedStudent(spec, iterations=iterations, average=average, **options)

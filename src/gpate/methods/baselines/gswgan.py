@@ -68,6 +68,7 @@ class GSWGAN(Adversarial):
 
     iterations: int = 10_000
     samples: int = 64
+    average: float = 0.999
     discriminators: int | None = None
     critic: str = "plain"
     critic_batch: int = 16

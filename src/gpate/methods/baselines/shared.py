@@ -26,8 +26,8 @@ from gpate.accounting.events import SampledNoise, event_from_json
 from gpate.accounting.expected import event_difference
 from gpate.boundary import Gate, Grids
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
-from gpate.generators import GeneratorSpec, Student, spec_for
-from gpate.generators.averaged import AveragedStudent
+from gpate.generators import GeneratorSpec, spec_for
+from gpate.generators.averaged import student_of
 from gpate.methods.adversarial_training import Adversary, train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
 from gpate.methods.finished_run import FinishedRun
@@ -159,16 +159,14 @@ class Baseline(Method):
         counts = run.class_counts(run.gate.budget.pure).value
         own = run.settings.of(Adversarial).for_records(math.fsum(counts))
         adversary = self.adversary(run, own)
-        options: dict[str, Any] = {
-            "init": run.streams.torch("init"),
-            "learning_rate": own.learning_rate,
-            "shares": proportions(counts),
-            "device": run.device,
-        }
-        student = (
-            AveragedStudent(run.spec, iterations=own.iterations, average=own.average, **options)
-            if own.average
-            else Student(run.spec, **options)
+        student = student_of(
+            run.spec,
+            iterations=own.iterations,
+            average=own.average,
+            init=run.streams.torch("init"),
+            learning_rate=own.learning_rate,
+            shares=proportions(counts),
+            device=run.device,
         )
         train_student(adversary, student, run, iterations=own.iterations)
         return Fitted(student.network, run.spec, student.shares, run.settings.with_group(self.name, own))

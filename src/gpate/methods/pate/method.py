@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from gpate.accounting import Budget
 from gpate.errors import InvalidValue, require_epsilon, require_positive
-from gpate.generators import Student, spec_for
+from gpate.generators import spec_for
+from gpate.generators.averaged import student_of
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
 from gpate.methods.finished_run import FinishedRun
@@ -94,8 +95,10 @@ class PateMethod(Method):
                 run.monitor.on_warning(warning)
         training = settings.of(Training)
         voters = Voters(run, settings, spec=run.spec)
-        student = Student(
+        student = student_of(
             run.spec,
+            iterations=training.iterations,
+            average=training.average,
             init=run.streams.torch("init"),
             learning_rate=training.learning_rate,
             shares=shares,

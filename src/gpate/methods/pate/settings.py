@@ -103,6 +103,8 @@ class Training:
         iterations: at most this many; None until the budget is spent.
         balanced: all classes equally often, in what the student proposes and in a teacher's minibatches as far as it holds them.
             A rare class is hardly learnt otherwise. What is sampled in the end follows the class counts, if they were released.
+        average: decay of a running mean of the student's weights, which is then what is released, after a learning rate that falls to zero
+            over the iterations; 0 releases the last weights, at a constant rate.
     """
 
     teacher: str = "official"
@@ -112,6 +114,7 @@ class Training:
     latent: int = 50
     iterations: int | None = None
     balanced: bool = False
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("saturating", "balanced"):
@@ -124,6 +127,10 @@ class Training:
         require_positive("learning_rate", self.learning_rate)
         if self.iterations is not None:
             require_count("iterations", self.iterations, 1)
+        if not 0.0 <= self.average < 1.0:
+            raise InvalidValue("average", self.average, "at least 0 and below 1")
+        if self.average and self.iterations is None:
+            raise InvalidValue("average", self.average, "0 without a number of iterations", "Fix: set `iterations`.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +221,9 @@ RECIPES = [
             teacher_batch=128,
             saturating=False,
             learning_rate=2e-4,
-            iterations=10_000,
+            iterations=5000,
             balanced=True,
+            average=0.999,
         ),
     ),
 ]
