@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from gpate import GPATE, Monitor, Synthesizer, verify
 from gpate.accounting import Budget, read_ledger
 from gpate.boundary import FastNoise, Gate
 from gpate.errors import GpateError, InvalidValue, SchemaError
 from gpate.generators import Student
+from gpate.generators.averaged import AveragedStudent
 from gpate.methods.pate import Mechanism
 from gpate.records.teachers.ensemble import Ensemble
 from gpate.records.teachers.training import TeacherGroup
@@ -231,6 +233,8 @@ def test_scikit_learn_conventions() -> None:
         ({"settings": {"tachers": 5}}, InvalidValue),
         ({"settings": {"bins": 0}}, InvalidValue),
         ({"settings": {"iterations": 0}}, InvalidValue),
+        ({"settings": {"average": 1.0}}, InvalidValue),
+        ({"settings": {"average": 0.9}}, InvalidValue),  # of how many iterations?
         ({"noise": "none"}, InvalidValue),
         ({"noise": "exact", "noise_seed": 1}, InvalidValue),
         ({"settings": {"accountant": "moments"}}, InvalidValue),
@@ -354,6 +358,27 @@ def test_a_rare_class_is_seen_as_often_as_others_where_the_recipe_says_so(
         assert 0.35 < np.mean(asked) < 0.65  # 512 labels: seven standard errors
     else:
         assert max(seen) < 0.2
+
+
+def test_dcgan_releases_the_mean_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the mean is, `tests.generators.test_averaged` says."""
+    means: dict[str, torch.Tensor] = {}
+    last: dict[str, torch.Tensor] = {}
+    finish = AveragedStudent.finish
+
+    def finishing(self: AveragedStudent, stream: torch.Generator) -> None:
+        for (name, weight), mean in zip(self.network.named_parameters(), self._mean, strict=True):
+            last[name], means[name] = weight.detach().clone(), mean.clone()
+        finish(self, stream)
+
+    monkeypatch.setattr(AveragedStudent, "finish", finishing)
+    settings = {"iterations": 5, "teacher_batch": 8, "samples": 8}
+    model = Synthesizer(epsilon=np.inf, recipe="dcgan", settings=settings, noise="fast", seed=0, device="cpu")
+    model.fit(*images(), schema=IMAGES, out=tmp_path / "run")
+    released = load_file(tmp_path / "run" / "release" / "generator.safetensors")
+    assert means.keys() <= released.keys()
+    assert all(torch.equal(released[name], mean) for name, mean in means.items())
+    assert any(not torch.equal(last[name], mean) for name, mean in means.items())
 
 
 def test_gpate_is_the_papers_method_under_its_own_name() -> None:
