@@ -129,6 +129,13 @@ def require_probability(name: str, value: float, fix: str = "") -> float:
     return float(value)
 
 
+def require_fraction(name: str, value: float, fix: str = "") -> float:
+    """Return `value` as a float if it is at least 0 and below 1, such as the decay of a running mean."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value < 1.0:
+        raise InvalidValue(name, value, "a number at least 0 and below 1", fix)
+    return float(value)
+
+
 def require_epsilon(value: float) -> float:
     """Return `value` as a float if it is > 0; infinity is allowed and means no privacy."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= math.inf or _too_large(value):

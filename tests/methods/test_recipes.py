@@ -92,6 +92,26 @@ def test_a_setting_that_a_file_does_not_know_has_its_own_default() -> None:
     assert read.rematching.momentum == told["embedding"]["rematching"]["momentum"]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        ("gswgan", "average"),
+        ("dcgan", "average"),
+        ("paper-tuned", "average"),
+        ("default-images", "matching.average"),
+        ("default-images", "matching.memory"),
+        ("default-images", "first.colours"),
+        ("default-images", "labelling.share"),
+        ("default-images", "later_first"),
+    ],
+)
+def test_a_fraction_is_a_number_at_least_0_and_below_1(recipe: str, name: str) -> None:
+    RECIPES[recipe].changed({name: "0.25"})
+    for wrong in ("x", "true", "null", "[0.5]", "-0.1", "1", "NaN"):
+        with pytest.raises(InvalidValue, match="must be a number at least 0 and below 1"):
+            RECIPES[recipe].changed({name: wrong})
+
+
 def test_ratios_are_scaled_to_the_number_of_records() -> None:
     """60,000 records at epsilon 1 give the paper's own 4000, 3000 and 1000."""
     settings, warnings = scaled(RECIPES["paper"], records=60_000, budget=Budget(epsilon=1.0, delta=1e-5), dims=784)

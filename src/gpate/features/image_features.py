@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
 from gpate.features.colours import ColourSpectrum
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Together, Transform, Unit
 from gpate.features.fourier import fourier_features
@@ -52,8 +52,7 @@ class ImageFeatures:
             raise InvalidValue("base", self.base, f"auto, or of {', '.join(_BASES)}, joined by +")
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
-        if not 0.0 <= self.colours < 1.0:
-            raise InvalidValue("colours", self.colours, "at least 0 and below 1")
+        require_fraction("colours", self.colours)
         if self.bandwidths is not None:
             object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
             require_count("bandwidths", len(self.bandwidths), 1)

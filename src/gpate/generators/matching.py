@@ -34,7 +34,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
 from gpate.features import FeatureMap, LearnedFeatures, Stacked
 from gpate.generators.student import ReleasedTensor, Student
 from gpate.streams import Streams
@@ -77,8 +77,7 @@ class Matching:
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise InvalidValue("precision", self.precision, "'auto', 'float32' or 'bfloat16'")
         for name in ("average", "memory", "momentum"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise InvalidValue(name, getattr(self, name), "at least 0 and below 1")
+            require_fraction(name, getattr(self, name))
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""

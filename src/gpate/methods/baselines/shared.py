@@ -25,7 +25,7 @@ from gpate.accounting.budget import merged
 from gpate.accounting.events import SampledNoise, event_from_json
 from gpate.accounting.expected import event_difference
 from gpate.boundary import Gate, Grids
-from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive, require_probability
 from gpate.generators import GeneratorSpec, spec_for
 from gpate.generators.averaged import student_of
 from gpate.methods.adversarial_training import Adversary, train_student
@@ -73,8 +73,7 @@ class Adversarial:
         require_count("iterations", self.iterations, 1)
         require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
         require_positive("learning_rate", self.learning_rate)
-        if not 0.0 <= self.average < 1.0:
-            raise InvalidValue("average", self.average, "at least 0 and below 1")
+        require_fraction("average", self.average)
         require_count("latent", self.latent, 1)
         require_probability("counts_share", self.counts_share)
         if self.outside_share and not 0.0 < self.outside_share < 0.5:

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from gpate.boundary import NoisyProducts, RecordVectors, Released, Sensitive, unit_bound
 from gpate.boundary.products import fixed_weights
-from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_positive
+from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_fraction, require_positive
 from gpate.features.patches import patch_bank
 from gpate.features.scattering import scales_for
 from gpate.features.standardised import Standardised, standardise
@@ -98,8 +98,7 @@ class Labelling:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.share < 1.0:
-            raise InvalidValue("labeller share", self.share, "at least 0 and below 1")
+        require_fraction("labeller share", self.share)
         require_count("directions", self.directions, 1)
         require_count("samples", self.samples, 2)
         if self.use not in USES:

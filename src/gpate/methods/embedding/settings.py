@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
 from gpate.features import Learner
 from gpate.features.image_features import SMALL, ImageFeatures
 from gpate.generators import GeneratorSpec
@@ -73,8 +73,7 @@ class Embedding:
         object.__setattr__(self, "shares", tuple(self.shares))
         if not self.shares or min(self.shares) <= 0 or not math.isclose(math.fsum(self.shares), 1.0):
             raise InvalidValue("shares", self.shares, "positive numbers that sum to one")
-        if not 0.0 <= self.later_first < 1.0:
-            raise InvalidValue("later_first", self.later_first, "at least 0 and below 1")
+        require_fraction("later_first", self.later_first)
         if not 0.0 < self.counts_share < 1.0:
             raise InvalidValue("counts_share", self.counts_share, "strictly between 0 and 1")
         if self.little_noise is not None:

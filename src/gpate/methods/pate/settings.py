@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
 from gpate.methods.settings import Settings
 from gpate.records import TEACHERS
 
@@ -127,8 +127,7 @@ class Training:
         require_positive("learning_rate", self.learning_rate)
         if self.iterations is not None:
             require_count("iterations", self.iterations, 1)
-        if not 0.0 <= self.average < 1.0:
-            raise InvalidValue("average", self.average, "at least 0 and below 1")
+        require_fraction("average", self.average)
         if self.average and self.iterations is None:
             raise InvalidValue("average", self.average, "0 without a number of iterations", "Fix: set `iterations`.")
 
@@ -173,8 +172,7 @@ class Following:
                 require_count(name, getattr(self, name), 1)
         for name in ("step", "learning_rate"):
             require_positive(name, getattr(self, name))
-        if not 0.0 <= self.average < 1.0:
-            raise InvalidValue("average", self.average, "at least 0 and below 1")
+        require_fraction("average", self.average)
         if not 0.0 <= self.spread < math.inf:
             raise InvalidValue("spread", self.spread, "at least 0")
 
