@@ -151,6 +151,8 @@ def test_bad_settings_are_named(tmp_path: Path) -> None:
     for bad in ({"vote_share": 1.0}, {"student_rate": 0.0}, {"warm_up": -1}, {"noiseless": True}, {"samples": 1}):
         with pytest.raises(InvalidValue, match="must be"):
             fitted(tmp_path / "run", settings=bad)
+    with pytest.raises(InvalidValue, match=r"average must be 0 for this recipe. Got 0.9.*Fix: leave `average` out"):
+        fitted(tmp_path / "run", settings={"average": 0.9, "iterations": 3})
     with pytest.raises(InvalidValue, match="for a table"):
         Synthesizer(recipe="refined").fit(table(), schema=TABLE, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -81,10 +81,13 @@ class RefinedMethod(Method):
         return settings if named is None else settings.with_group("embedding", named.of(Embedding))
 
     def check(self, settings: Settings) -> None:
-        """The embedding counts, and has noise."""
-        mechanism = settings.of(Mechanism)
+        """The embedding counts, and has noise; what is released is the student's last weights."""
+        mechanism, training = settings.of(Mechanism), settings.of(Training)
         if mechanism.counts_epsilon or mechanism.noiseless:
             raise InvalidValue("counts_epsilon, noiseless", "given", "left out: the embedding counts, and has noise")
+        if training.average:
+            fix = "The student comes from the embedding, and its last weights are released. Fix: leave `average` out."
+            raise InvalidValue("average", training.average, "0 for this recipe", fix)
 
     def quick(self, settings: Settings) -> dict[str, Any]:
         """A quick embedding and few votes."""
