@@ -234,6 +234,7 @@ def test_scikit_learn_conventions() -> None:
         ({"settings": {"bins": 0}}, InvalidValue),
         ({"settings": {"iterations": 0}}, InvalidValue),
         ({"settings": {"average": 1.0}}, InvalidValue),
+        ({"settings": {"average": "x"}}, InvalidValue),
         ({"settings": {"average": 0.9}}, InvalidValue),  # of how many iterations?
         ({"noise": "none"}, InvalidValue),
         ({"noise": "exact", "noise_seed": 1}, InvalidValue),

@@ -112,6 +112,27 @@ def test_a_fraction_is_a_number_at_least_0_and_below_1(recipe: str, name: str) -
             RECIPES[recipe].changed({name: wrong})
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"average": "0.9", "iterations": "50"},
+        {"iterations": "50", "average": "0.9"},
+        {"iterations": "null", "average": "0"},
+        {"average": "0", "iterations": "null"},
+    ],
+    ids=str,
+)
+def test_the_order_of_changes_does_not_matter(changes: dict[str, str]) -> None:
+    """`average` needs a number of iterations in the end, and not on the way there."""
+    for recipe in ("paper-mnist-eps1", "dcgan"):
+        changed = RECIPES[recipe].changed(changes)
+        check(changed)
+        training = changed.of(Training)
+        assert (training.average, training.iterations) in [(0.9, 50), (0.0, None)]
+    with pytest.raises(InvalidValue, match=r"average must be 0 without .* Got 0.9. Fix: set `iterations`"):
+        check(RECIPES["paper-mnist-eps1"].changed({**changes, "average": "0.9", "iterations": "null"}))
+
+
 def test_ratios_are_scaled_to_the_number_of_records() -> None:
     """60,000 records at epsilon 1 give the paper's own 4000, 3000 and 1000."""
     settings, warnings = scaled(RECIPES["paper"], records=60_000, budget=Budget(epsilon=1.0, delta=1e-5), dims=784)

@@ -43,10 +43,13 @@ class PateMethod(Method):
         return settings.with_group("mechanism", dataclasses.replace(mechanism, counts_epsilon=counts_epsilon))
 
     def check(self, settings: Settings) -> None:
-        """The number of teachers is given, or chosen from class counts."""
-        mechanism = settings.of(Mechanism)
+        """The number of teachers is given, or chosen from class counts; a learning rate that falls has iterations to fall over."""
+        mechanism, training = settings.of(Mechanism), settings.of(Training)
         if mechanism.teachers is None:
             require_positive("counts_epsilon", mechanism.counts_epsilon)
+        if training.average and training.iterations is None:
+            fix = "Fix: set `iterations`, over which the learning rate falls."
+            raise InvalidValue("average", training.average, "0 without a number of iterations", fix)
 
     def quick(self, settings: Settings) -> dict[str, Any]:
         """Fewer iterations, samples and teachers."""

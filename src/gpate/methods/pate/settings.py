@@ -128,8 +128,6 @@ class Training:
         if self.iterations is not None:
             require_count("iterations", self.iterations, 1)
         require_fraction("average", self.average)
-        if self.average and self.iterations is None:
-            raise InvalidValue("average", self.average, "0 without a number of iterations", "Fix: set `iterations`.")
 
 
 @dataclass(frozen=True, kw_only=True)
