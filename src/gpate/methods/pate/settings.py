@@ -103,8 +103,9 @@ class Training:
         iterations: at most this many; None until the budget is spent.
         balanced: all classes equally often, in what the student proposes and in a teacher's minibatches as far as it holds them.
             A rare class is hardly learnt otherwise. What is sampled in the end follows the class counts, if they were released.
-        average: decay of a running mean of the student's weights, which is then what is released, after a learning rate that falls to zero
-            over the iterations; 0 releases the last weights, at a constant rate.
+        average: decay of a running mean of the student's weights, which is then what is released, with a learning rate that falls along a
+            cosine and is zero after `iterations`. Where the budget is spent before, it has not fallen to zero. 0 releases the last weights,
+            at a constant rate.
     """
 
     teacher: str = "official"
