@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from gpate.generators import GeneratorSpec
-from gpate.generators.averaged import AveragedStudent
+from gpate.errors import InvalidValue
+from gpate.generators import GeneratorSpec, Student
+from gpate.generators.averaged import AveragedStudent, student_of
 
 SPEC = GeneratorSpec(kind="image", classes=2, height=4, width=4, latent=3, network="dense")
 ITERATIONS, RATE, DECAY = 30, 1e-2, 0.8
+SHARES = np.array([0.25, 0.75])
 
 
 class Change(NamedTuple):
@@ -64,3 +67,20 @@ def test_it_goes_on_from_its_state_to_the_same_bits(stop: int) -> None:
     for one in (whole, second):
         one.finish(torch.Generator().manual_seed(1))
     assert torch.equal(weights(whole), weights(second))
+
+
+@pytest.mark.parametrize("iterations", [None, ITERATIONS])
+def test_without_a_mean_it_is_a_student_like_others(iterations: int | None) -> None:
+    init = torch.Generator().manual_seed(0)
+    one = student_of(SPEC, iterations=iterations, average=0.0, init=init, learning_rate=RATE)
+    assert type(one) is Student
+    assert one.optimiser.lr == RATE
+
+
+def test_a_rate_falls_over_a_number_of_iterations() -> None:
+    init = torch.Generator().manual_seed(0)
+    with pytest.raises(InvalidValue, match=r"average must be 0 without .* Got 0.8. Fix: set `iterations`"):
+        student_of(SPEC, iterations=None, average=DECAY, init=init, learning_rate=RATE)
+    one = student_of(SPEC, iterations=ITERATIONS, average=DECAY, init=init, learning_rate=RATE, shares=SHARES)
+    assert type(one) is AveragedStudent
+    assert one.shares.tolist() == SHARES.tolist()

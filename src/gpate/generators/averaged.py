@@ -1,4 +1,4 @@
-"""A student whose learning rate falls to zero over the run, and whose released weights are a running mean.
+"""A student whose learning rate falls over the run, and whose released weights are a running mean.
 
 What passes the gate is noisy, so each step goes astray. The mean of many steps' weights does less, and so do short steps at the end. Both
 are post-processing.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gpate.errors import InvalidValue
 from gpate.generators.networks import GeneratorSpec
 from gpate.generators.student import ReleasedTensor, Student
 
@@ -27,7 +27,7 @@ class AveragedStudent(Student):
     Args:
         spec: which network.
         init: stream for the initial weights.
-        iterations: of the whole run.
+        iterations: of the whole run, after which the learning rate is zero; where the run ends before, it has not fallen to zero.
         learning_rate: Adam's at the beginning; it falls along a cosine.
         average: decay of the running mean of the weights in an iteration.
         shares: class proportions.
@@ -84,9 +84,28 @@ class AveragedStudent(Student):
             mean.copy_(state[f"mean.{n}"])
 
 
-def student_of(spec: GeneratorSpec, *, iterations: int | None, average: float, **options: Any) -> Student:
-    """An `AveragedStudent` of so many iterations, or a `Student` where `average` is 0; `options` as of both."""
+def student_of(
+    spec: GeneratorSpec,
+    *,
+    iterations: int | None,
+    average: float,
+    init: torch.Generator,
+    learning_rate: float,
+    shares: np.ndarray | None = None,
+    device: torch.device | str = "cpu",
+) -> Student:
+    """An `AveragedStudent`, or a `Student` where `average` is 0; `iterations` may be None for the latter."""
     if not average:
-        return Student(spec, **options)
-    assert iterations is not None
-    return AveragedStudent(spec, iterations=iterations, average=average, **options)
+        return Student(spec, init=init, learning_rate=learning_rate, shares=shares, device=device)
+    if iterations is None:
+        fix = "Fix: set `iterations`, over which the learning rate falls."
+        raise InvalidValue("average", average, "0 without a number of iterations", fix)
+    return AveragedStudent(
+        spec,
+        init=init,
+        iterations=iterations,
+        learning_rate=learning_rate,
+        average=average,
+        shares=shares,
+        device=device,
+    )
