@@ -11,6 +11,7 @@ from gpate.accounting import Budget
 from gpate.errors import InvalidValue
 from gpate.generators.matching import Matching
 from gpate.methods.base import settings_of
+from gpate.methods.baselines.gswgan import GSWGAN
 from gpate.methods.embedding import Embedding
 from gpate.methods.pate import Mechanism, Training
 from gpate.methods.pate.settings import scaled
@@ -90,6 +91,13 @@ def test_a_setting_that_a_file_does_not_know_has_its_own_default() -> None:
     read = settings_of(told).of(Embedding)
     assert read.matching.momentum == Matching().momentum
     assert read.rematching.momentum == told["embedding"]["rematching"]["momentum"]
+
+
+def test_gswgan_of_before_there_was_a_mean_of_weights_has_none() -> None:
+    """Its recorded runs released the last weights; today's recipe releases a mean."""
+    told = RECIPES["gswgan"].to_json()
+    assert told["gswgan"].pop("average") == 0.999
+    assert settings_of(json.loads(json.dumps(told))).of(GSWGAN).average == 0.0
 
 
 @pytest.mark.parametrize(
