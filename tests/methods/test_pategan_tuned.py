@@ -107,7 +107,7 @@ def test_every_question_is_charged_and_the_plan_is_what_the_budget_allows(tmp_pa
 
 @pytest.mark.parametrize("recipe", ["pategan-tuned", "pategan-noiseless"])
 def test_a_release_with_answers_left_out_does_not_verify(recipe: str, tmp_path: Path) -> None:
-    """Nor one with answers of another number of questions."""
+    """Nor one with answers of another number of questions, or with more in its ledger than answers."""
     made = Synthesizer(epsilon=2.0, recipe=recipe, settings=SMALL, noise="fast", seed=0)
     made.fit(*images(), schema=IMAGES, out=tmp_path / "run")
     release = tmp_path / "run" / "release"
@@ -121,6 +121,15 @@ def test_a_release_with_answers_left_out_does_not_verify(recipe: str, tmp_path: 
         own = settings.of(TunedPATEGAN)
         other = settings.with_group("pategan_tuned", replace(own, **{name: getattr(own, name) + 1}))
         assert problem in str(event_problems(other.to_json(), IMAGES, spec, contents))
+    last = contents.entries[-1]
+    more = {
+        "another: not expected here": replace(last, purpose="another"),
+        "count: ": replace(last, event=Gaussian(sigma=1234.0)),
+    }
+    for problem, entry in more.items():
+        longer = replace(contents, entries=(*contents.entries, entry))
+        (found,) = event_problems(settings.to_json(), IMAGES, spec, longer)
+        assert found.startswith(problem)
 
 
 def test_the_student_discriminator_sees_questions_and_released_answers_only(
