@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -137,13 +138,22 @@ def test_a_signal_just_before_the_wait_for_an_answer_ends_it(monkeypatch: pytest
         return wait(readers, *others, LIMIT)
 
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    with os.fdopen(theirs) as terminal:
-        monkeypatch.setattr("sys.stdin", terminal)
-        monkeypatch.setattr("select.select", signalled)
-        assert ask(Text("Ready? ")) == "yes\n"
-    os.close(ours)
-    signal.signal(signal.SIGUSR1, before)
+    try:
+        with os.fdopen(theirs) as terminal:
+            monkeypatch.setattr("sys.stdin", terminal)
+            monkeypatch.setattr("select.select", signalled)
+            assert ask(Text("Ready? ")) == "yes\n"
+    finally:
+        os.close(ours)
+        signal.signal(signal.SIGUSR1, before)
     assert ended == [True]
+    assert signal.set_wakeup_fd(-1) == -1  # as it was before
+
+
+def test_the_end_of_input_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(EOFError):
+        ask(Text("Ready? "))
 
 
 def test_what_a_stopped_draft_has_spent_is_said(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Ctrl-C, alike in all commands: one line says what is left behind and what to run again, and the exit code is 130.
 
 A command that writes something sets its message with `on_interrupt`, again whenever it changes. One that asks questions uses
-`ask`, which no Ctrl-C escapes.
+`ask`, whose wait for an answer ends at every Ctrl-C.
 """
 
 from __future__ import annotations
