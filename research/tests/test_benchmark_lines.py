@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from research.benchmarks import baselines_quality, embedding_quality, votes_quality
 
+from gpate.cache_files import array_checksum
+from gpate.datasets import DATASETS, load
 from gpate.errors import InvalidValue
+from gpate.evaluation.harness import commit
+from gpate.methods.recipes import resolve
 from gpate.release import Release
+from gpate.version import __version__
 from gpate_research.reproduce.cells import Fit
-from gpate_research.reproduce.units import Unit, asked
+from gpate_research.reproduce.provenance import device_name
+from gpate_research.reproduce.units import Unit, asked, plain_settings
 
 
 class Guess:
@@ -27,8 +36,12 @@ class Guess:
 
 @pytest.fixture(autouse=True)
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No classifier is trained, and nothing is left set for other tests."""
+    """No classifier is trained, and nothing is left set for other tests.
+
+    Devices are named by their argument: `device_name` has a test of its own.
+    """
     monkeypatch.setattr("torch.set_float32_matmul_precision", lambda _: None)
+    monkeypatch.setattr("gpate_research.reproduce.provenance.device_name", "device {}".format)
     for module in (baselines_quality, votes_quality):
         monkeypatch.setattr(module, "train_classifier", lambda *_, **__: Guess())
     monkeypatch.setattr(embedding_quality, "utility", lambda made, *_: [len(made) / 1000, 0.5, 0.6])
@@ -43,40 +56,89 @@ def line_of(benchmark: ModuleType, arguments: str, folder: Path, monkeypatch: py
     return found
 
 
-def holds_what_is_needed(line: dict[str, Any], *, noise: str, trained_on: int) -> None:
-    assert line["asked"].keys() <= line["settings"].keys()
+def holds_what_is_needed(
+    line: dict[str, Any],
+    *,
+    recipe: str,
+    filled_in: dict[str, dict[str, Any]],
+    noise: str,
+    epsilon: float | str,
+    trained_on: int,
+    parts: set[str],
+) -> None:
+    """`filled_in` are the settings that the run chose, by their group; `parts` are what was timed."""
+    for name, group in line["asked"].items():
+        chosen = filled_in.get(name, {})
+        assert line["settings"][name] == ({**group, **chosen} if chosen else group)
+        assert all(group[key] != value for key, value in chosen.items())
+    assert (line["settings"]["recipe"], line["settings"]["speed"]["device"]) == (f"{recipe}, changed", "cpu")
     assert (line["noise"], line["trained_on"], line["seed"]) == (noise, trained_on, 0)
-    assert line["privacy"]["delta"] == 1e-5
-    assert [line["data"][split]["records"] for split in ("train", "test")] == [1437, 360]
-    assert set(line["versions"]) == {"gpate", "commit", "torch", "python"}
-    assert line["device"].startswith("cpu")
-    assert line["created"]
-    assert line["seconds"]
+    assert (line["privacy"]["epsilon"], line["privacy"]["delta"]) == (epsilon, 1e-5)
+    assert line["privacy"]["exact_noise"] == (noise == "exact")
+    splits = {"train": load("digits", "train"), "test": load("digits", "test")}
+    assert line["data"] == {"name": "digits"} | {
+        split: {"records": records, "checksum": array_checksum(splits[split].images, splits[split].labels)}
+        for split, records in (("train", 1437), ("test", 360))
+    }
+    versions = {"gpate": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    assert line["versions"] == {**versions, "commit": commit()}
+    assert line["device"] == "device cpu"
+    assert datetime.fromisoformat(line["created"]).tzinfo == UTC
+    assert line["seconds"].keys() == parts
 
 
 def test_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = "pategan-noiseless --quick --epsilon 2 --samples 50 --device cpu --set latent=7"
+    arguments = "pategan-noiseless --quick --epsilon 2 --samples 50 --device cpu --set latent=7 teachers=null"
     line = line_of(baselines_quality, arguments, tmp_path, monkeypatch)
-    holds_what_is_needed(line, noise="fast", trained_on=50)
-    fit = Fit(recipe="pategan-noiseless", dataset="digits", epsilon=2.0, changes=(("latent", 7),))
+    holds_what_is_needed(
+        line,
+        recipe="pategan-noiseless",
+        filled_in={"pategan_tuned": {"teachers": 24}},
+        noise="fast",
+        epsilon="inf",
+        trained_on=50,
+        parts={"fit", "sample", "cnn"},
+    )
+    changes = (("latent", 7), ("teachers", None))
+    fit = Fit(recipe="pategan-noiseless", dataset="digits", epsilon=2.0, changes=changes)
     assert line["asked"] == asked(Unit(fit=fit, seed=0, quick=True))
-    assert line["privacy"]["epsilon"] == "inf"
+    assert line["asked"]["pategan_tuned"]["latent"] == 7
 
 
 def test_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = "digits --epsilon 2 --samples 50 --device cpu --set teachers=10 iterations=2"
     line = line_of(votes_quality, arguments, tmp_path, monkeypatch)
-    holds_what_is_needed(line, noise="exact", trained_on=50)
-    assert line["asked"]["mechanism"]["teachers"] == 10
+    clip, sigma = pytest.approx(2 / 7), pytest.approx(25.2524, rel=1e-4)
+    holds_what_is_needed(
+        line,
+        recipe="paper-tuned",
+        filled_in={
+            "mechanism": {"samples": 20, "clip": clip, "vote_sigma": sigma},
+            "following": {"per_class": 2},
+        },
+        noise="exact",
+        epsilon=2.0,
+        trained_on=50,
+        parts={"fit", "sample", "cnn"},
+    )
+    settings = resolve("paper-tuned", schema=DATASETS["digits"].schema, dataset=None, epsilon=2.0)
+    assert line["asked"] == plain_settings(settings.changed({"teachers": 10, "iterations": 2}))
+    assert line["asked"]["mechanism"]["counts_epsilon"] == pytest.approx(0.02)
 
 
 def test_embeddings_with_two_numbers_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores are those of the first number, and the release is kept."""
-    arguments = (
-        f"--dataset digits --quick --samples 40 90 --device cpu --set latent=7 --keep {tmp_path} --pictures {tmp_path}"
-    )
+    arguments = f"--dataset digits --quick --samples 40 90 --device cpu --set latent=7 --quality --keep {tmp_path} --pictures {tmp_path}"
     line = line_of(embedding_quality, arguments, tmp_path, monkeypatch)
-    holds_what_is_needed(line, noise="fast", trained_on=36)
+    holds_what_is_needed(
+        line,
+        recipe="default-small-images",
+        filled_in={},
+        noise="fast",
+        epsilon=1.0,
+        trained_on=36,
+        parts={"train", "sample", "cnn", "cnn-wide", "quality"},
+    )
     assert (line["samples"], line["accuracy"], line["scores"]) == (40, 0.04, {"cnn": 0.04, "cnn-wide": 0.04})
     assert [(each["samples"], each["trained_on"], each["accuracy"]) for each in line["by_samples"]] == [
         (40, 36, 0.04),
@@ -87,6 +149,12 @@ def test_embeddings_with_two_numbers_of_images(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "digits-1-0.png").exists()
     with pytest.raises(InvalidValue, match="digits-1-0"):  # before a fit whose release could not be kept
         line_of(embedding_quality, arguments, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("threads", "name"), [(1, "cpu, 1 thread"), (3, "cpu, 3 threads")])
+def test_a_cpu_is_named_with_its_threads(threads: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    assert device_name("cpu") == name
 
 
 def test_the_table_of_earlier_results(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
