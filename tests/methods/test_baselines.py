@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,8 @@ from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import Plan, Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, apart, clipped
+from gpate.methods.baselines.diversity import apart
+from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, clipped
 from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
 from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
 from gpate.methods.baselines.shared import Adversarial, least_noise, loudness_for, planned
@@ -48,6 +50,7 @@ from tests.methods.small import IMAGES, TABLE, images, table
 
 CPU = torch.device("cpu")
 SPEC = GeneratorSpec(kind="table", classes=2, width=6, latent=3)
+IMAGE = GeneratorSpec(kind="image", classes=2, height=8, width=8, latent=3, network="dense")
 NETWORKS: list[Callable[[], TeacherNetwork]] = [
     lambda: DenseTeacher(64, 2, hidden=(5, 7)),
     lambda: ImageTeacher((1, 8, 8), 2, kernels=(3, 4), norm=False),
@@ -144,12 +147,16 @@ def pate_gan(path: Path, data: Given | None = None, **changes: Any) -> tuple[Lab
 
 
 def gs_wgan(
-    path: Path, data: Given | None = None, through: Gate | None = None, **changes: Any
+    path: Path,
+    data: Given | None = None,
+    through: Gate | None = None,
+    spec: GeneratorSpec = SPEC,
+    **changes: Any,
 ) -> tuple[SecretCritic, Run]:
     settings = GSWGAN(
         **{"iterations": 2, "samples": 3, "discriminators": 4, "critic_batch": 4, "warm_steps": 2, **changes}
     )
-    run = a_run(path, settings, data, through=through)
+    run = a_run(path, settings, data, spec=spec, through=through)
     return SecretCritic(run, settings), run
 
 
@@ -565,38 +572,77 @@ def test_who_was_drawn_leaves_no_trace_in_the_discriminators(tmp_path: Path) -> 
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_one_record_changes_one_discriminator_also_by_the_warm_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cosines", [None, 3])
+def test_one_record_changes_one_discriminator_also_by_the_warm_start(cosines: int | None, tmp_path: Path) -> None:
     owner = int(neighbours(11)[0]._of_teachers(4, None).partition.teacher_of_record[11])
     states = []
+    spec, critic = (SPEC, "plain") if cosines is None else (IMAGE, "dense")
     for number, data in enumerate(neighbours(11)):
-        adversary, _ = gs_wgan(tmp_path / str(number), data, warm_steps=3)
-        adversary.prepare(student(), lambda: False)
+        features = data._all.features.repeat(1, 11)[:, : spec.dims]
+        data = Given(features, data._all.labels, data._hashes)
+        adversary, run = gs_wgan(
+            tmp_path / str(number), data, spec=spec, warm_steps=3, critic_every=1, cosines=cosines, critic=critic
+        )
+        player = Student(spec, init=Streams(0).torch("init"))
+        adversary.prepare(player, lambda: False)
+        for t in range(2):
+            adversary.turn(t, player, run.transcript)  # the student is not moved
         states.append(adversary.teachers._ensemble.weights)
     differs = torch.stack([(states[0][name] != states[1][name]).flatten(1).any(1) for name in states[0]]).any(0)
     assert differs.tolist() == [i == owner for i in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("cosines", "spec", "seen"), [(None, SPEC, 6), (None, IMAGE, 64), (3, IMAGE, 9), (99, IMAGE, 64), (3, SPEC, 6)]
+)
 def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cosines: int | None, spec: GeneratorSpec, seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With cosines discriminators see those of an image, and answer about those; a table has none."""
     monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
-    adversary, run = gs_wgan(tmp_path, clip=0.01)
-    player = student()
+    data = given(torch.rand(40, spec.dims, generator=torch.Generator().manual_seed(1)))
+    adversary, run = gs_wgan(tmp_path, data, spec=spec, clip=0.01, cosines=cosines, critic="dense")
+    player = Student(spec, init=Streams(0).torch("init"))
     turn = adversary.turn(0, player, run.transcript)
     ((event, count),) = adversary.gate.ledger.tally.items()
     assert isinstance(event, OneOfManyGaussian)
     assert count == 3
     assert event.sensitivity == pytest.approx(2 * 0.01)
     assert event.sampling_probability == 1 / 4
+    assert event.dimension == seen
+    basis, grey = torch.eye(spec.dims), 0.0
+    if seen == 9:  # the products of the lowest three cosines each way
+        at = (torch.arange(8) + 0.5) * math.pi / 8
+        waves = torch.stack([torch.full((8,), 8**-0.5), at.cos() / 2, (2 * at).cos() / 2])
+        basis = torch.einsum("ax,by->xyab", waves, waves).reshape(64, 9)
+    if cosines is not None and spec is IMAGE:
+        grey = 0.13
+    if seen == 64 and cosines is not None:
+        basis = adversary.view._part.basis  # all of them: an orthonormal basis, in which slopes are as long
+        torch.testing.assert_close(basis @ basis.T, torch.eye(64), rtol=0, atol=1e-5)
     ensemble = adversary.teachers._ensemble
     y = player.labels(3, Streams(0).torch("labels", 0))
     drawn = adversary.teachers._draws.choices(0, 4, 3).tolist()
     assert len(set(drawn)) > 1  # or it would not be told who answered what
     for i, one in enumerate(drawn):
         x = turn.proposed[i : i + 1].detach().requires_grad_()
-        scores = ensemble.scores(slice(one, one + 1), x[None], y[None, i : i + 1])
+        scores = ensemble.scores(slice(one, one + 1), ((x - grey) @ basis)[None], y[None, i : i + 1])
         (slope,) = torch.autograd.grad(scores.sum(), x)
         torch.testing.assert_close(turn.change.value[i : i + 1], clipped(slope, 0.01), rtol=1e-4, atol=1e-8)
+
+
+def test_gs_wgan_moves_the_records_of_a_class_apart_by_what_was_released_and_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastNoise, "gaussian", lambda self, size, sigma, **_: np.zeros(size))
+    turns = []
+    for diversity in (0.0, 0.5):
+        adversary, run = gs_wgan(tmp_path / str(diversity), clip=0.01, diversity=diversity, samples=8)
+        turns.append(adversary.turn(0, student(), run.transcript))
+    y = student().labels(8, Streams(0).torch("labels", 0))
+    further = turns[1].change.value - turns[0].change.value
+    torch.testing.assert_close(further, 0.005 * apart(turns[0].proposed.detach(), y), rtol=1e-4, atol=1e-8)
+    assert further.abs().max() > 0
 
 
 def test_gs_wgan_is_told_the_label_as_loudly_as_it_says(tmp_path: Path) -> None:
@@ -617,7 +663,8 @@ def test_a_local_generator_learns_from_its_own_teacher_only() -> None:
     z, labels = torch.rand(3, 4, 5), torch.zeros(3, 4, dtype=torch.int64)
 
     def after_one_step() -> dict[str, Tensor]:
-        local = LocalGenerators(ensemble, dims=6, classes=2, latent=5, streams=Streams(0), learning_rate=0.1)
+        options = {"dims": 6, "classes": 2, "latent": 5, "streams": Streams(0), "learning_rate": 0.1}
+        local = LocalGenerators(ensemble, seen=lambda records: records, **options)
         local.train(z, labels)
         return {name: weight.detach().clone() for name, weight in local.weights.items()}
 

@@ -109,7 +109,13 @@ SYSTEMS = {
                 "average": 0.9,
             },
             events={"Laplace", "OneOfManyGaussian"},
-            bad=[*BAD, {"average": 1.0}],
+            bad=[*BAD, {"average": 1.0}, {"cosines": 3}, {"generator": "narrow"}],
+        ),
+        System(
+            recipe="gswgan-tuned",
+            settings={**GAN, "discriminators": 5, "critic_batch": 4, "warm_steps": 1, "cosines": 3},
+            events={"Laplace", "OneOfManyGaussian"},
+            bad=[*BAD, {"cosines": 0}, {"diversity": -1.0}, {"critic": "plain"}],
         ),
         System(
             recipe="dpmerf",

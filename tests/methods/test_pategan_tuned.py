@@ -19,7 +19,8 @@ from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.pategan_tuned import CountedCritic, TunedPATEGAN, TunedPATEGANMethod, View
+from gpate.methods.baselines.pategan_tuned import CountedCritic, TunedPATEGAN, TunedPATEGANMethod
+from gpate.methods.baselines.view import View
 from gpate.methods.finished_run import event_problems
 from gpate.records.teachers.discriminators import DenseTeacher
 from gpate.records.teachers.ensemble import Ensemble, Placement

@@ -45,6 +45,7 @@ from gpate.generators.student import FrozenStudent
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import Run
 from gpate.methods.baselines.critic import Critic
+from gpate.methods.baselines.diversity import apart
 from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, planned, sampled_accountant
 from gpate.records import TeacherNetwork, discriminator, record_gradients
 from gpate.run.transcript import Transcript
@@ -57,12 +58,6 @@ _ON_CPU = 64
 
 _FAKES = 128
 """Of the student's records in a step at most: they carry no noise, so more would only take time."""
-
-_FAR = 0.36
-"""Records that differ by so much in a number, in the root mean square, are far enough from each other."""
-
-_NEAR = 1e-3
-"""Added to a length that is divided by."""
 
 _LOSSES = ("wasserstein", "logistic")
 _CRITICS = ("dense", "plain", "projected")
@@ -352,19 +347,3 @@ class SampledCritic(Adversary):
 def clipped(vectors: Tensor, bound: float) -> Tensor:
     """Rows scaled down to the bound where they are longer."""
     return vectors * (bound / vectors.norm(dim=1, keepdim=True)).clamp(max=1.0)
-
-
-def apart(records: Tensor, labels: Tensor) -> Tensor:
-    """For each record in [0, 1] the mean of the directions away from up to two others of its class, shorter the farther they are."""
-    order = torch.argsort(labels, stable=True)
-    first, second = order[:-1], order[1:]
-    same = labels[first] == labels[second]
-    first, second = first[same], second[same]
-    difference = records[first] - records[second]
-    length = difference.norm(dim=1, keepdim=True)
-    far = _FAR * math.sqrt(records.shape[1])
-    push = difference * ((1 - length / far).clamp(min=0.0) / (length + _NEAR) / 2)
-    out = torch.zeros_like(records)
-    out[first] += push  # no place occurs twice
-    out[second] -= push
-    return out

@@ -35,19 +35,16 @@ from gpate.accounting import Budget, Event
 from gpate.boundary import Grids, NoisyCount
 from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
-from gpate.features.smooth import SmoothPart
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
 from gpate.methods.baselines.critic import Critic
 from gpate.methods.baselines.shared import Adversarial, Baseline, noise_scale, parts_for, planned
+from gpate.methods.baselines.view import View
 from gpate.methods.settings import Settings
 from gpate.records import DenseTeacher, LoudLabel, NoisyLogistic, TeacherPlan
 from gpate.run.folder import RunFolder
 from gpate.run.transcript import Transcript
-
-_GREY = 0.13
-"""What is subtracted from pixels before their cosines: about the mean of a drawing on a dark ground."""
 
 _LEAST_RATE = 0.1
 """Of the rates of teachers and student discriminator, at the end."""
@@ -173,40 +170,6 @@ class TunedPATEGANMethod(Baseline):
     def adversary(self, run: Run, settings: TunedPATEGAN) -> Adversary:
         """Teachers and the student discriminator."""
         return CountedCritic(run, settings)
-
-
-class View:
-    """What discriminators see of a record, and noise on it: low cosines of an image, all numbers of a table's row.
-
-    Args:
-        spec: of the records.
-        cosines: of an image, each way.
-        device: of what is seen.
-    """
-
-    def __init__(self, spec: GeneratorSpec, *, cosines: int, device: torch.device) -> None:
-        self._part = SmoothPart(spec.shape, frequencies=cosines, device=device) if spec.kind == "image" else None
-        self.dims = spec.dims if self._part is None else self._part.dims
-        weights = torch.ones(self.dims)
-        if self._part is not None:  # larger in lower frequencies, in which images differ more
-            down, across = (1 / (1 + torch.arange(min(cosines, size)) / 4) for size in spec.shape[1:])
-            weights = (down[:, None] * across).flatten().repeat(spec.channels)
-        root = math.sqrt(spec.dims / self.dims)
-        self._deviation = (weights / weights.square().mean().sqrt() * root).to(device)
-
-    def __call__(self, records: Tensor) -> Tensor:
-        """Records [..., dims] as they are seen."""
-        return records if self._part is None else self._part(records - _GREY)
-
-    def back(self, slopes: Tensor) -> Tensor:
-        """Slopes [m, seen] with respect to what is seen -> with respect to the records [m, dims]."""
-        return slopes if self._part is None else slopes @ self._part.basis.T
-
-    def noise(self, *shape: int, most: float, stream: torch.Generator) -> Tensor:
-        """Noise [*shape, seen], the deviation of each uniform between 0 and `most` for a pixel."""
-        normal = torch.randn(*shape, self.dims, generator=stream, device=stream.device)
-        size = torch.rand(*shape, 1, generator=stream, device=stream.device) * most
-        return normal * self._deviation * size
 
 
 class CountedCritic(Adversary):

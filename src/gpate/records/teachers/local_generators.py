@@ -6,7 +6,7 @@ alone: adding or removing a record changes one of them. They never leave this pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ class LocalGenerators:
 
     Args:
         ensemble: the teachers; their networks must be differentiable with respect to records.
+        seen: what a teacher sees of records [..., dims].
         dims: numbers in a record.
         classes: of the labels.
         latent: length of a latent vector.
@@ -33,9 +34,17 @@ class LocalGenerators:
     """
 
     def __init__(
-        self, ensemble: Ensemble, *, dims: int, classes: int, latent: int, streams: Streams, learning_rate: float
+        self,
+        ensemble: Ensemble,
+        *,
+        seen: Callable[[Tensor], Tensor],
+        dims: int,
+        classes: int,
+        latent: int,
+        streams: Streams,
+        learning_rate: float,
     ) -> None:
-        self.ensemble, self.classes, self.latent = ensemble, classes, latent
+        self.ensemble, self.seen, self.classes, self.latent = ensemble, seen, classes, latent
         device, number = ensemble.placement.device, ensemble.teachers
         shapes = {"in": (latent + classes, _HIDDEN), "out": (_HIDDEN, dims)}
         self.weights: dict[str, Tensor] = {}
@@ -47,11 +56,11 @@ class LocalGenerators:
         self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
 
     def __call__(self, part: slice, z: Tensor, labels: Tensor) -> Tensor:
-        """Latents [teachers, m, latent] and labels [teachers, m] of a slice of teachers -> records [teachers, m, dims]."""
+        """Latents [teachers, m, latent] and labels [teachers, m] of a slice of teachers -> records as teachers see them."""
         w = {name: weight[part] for name, weight in self.weights.items()}
         y = F.one_hot(labels, self.classes).to(z.dtype)
         h = F.leaky_relu(torch.baddbmm(w["in.shift"], torch.cat([z, y], 2), w["in"]), 0.2)
-        return torch.sigmoid(torch.baddbmm(w["out.shift"], h, w["out"]))
+        return self.seen(torch.sigmoid(torch.baddbmm(w["out.shift"], h, w["out"])))
 
     def train(self, z: Tensor, labels: Tensor) -> None:
         """One step of every generator up its own teacher's score."""

@@ -239,7 +239,7 @@ class TeacherGroup:
         def minibatch(part: slice) -> Batch:
             real, y = self._gather(index[part])
             with torch.no_grad():
-                return real, local(part, z[part], y), y
+                return self.plan.seen(real), local(part, z[part], y), y
 
         self._ensemble.train(minibatch, has_records=has_records, loss=loss)
         local.train(self._latents(number, index), labels)
@@ -254,6 +254,7 @@ class TeacherGroup:
             spec = self.plan.spec
             self._local = LocalGenerators(
                 self._ensemble,
+                seen=self.plan.seen,
                 dims=spec.dims,
                 classes=spec.classes,
                 latent=spec.latent,
