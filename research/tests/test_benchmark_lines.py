@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import pytest
 import torch
 from research.benchmarks import baselines_quality, embedding_quality, votes_quality
 
+from gpate import Synthesizer
 from gpate.cache_files import array_checksum
 from gpate.datasets import DATASETS, load
 from gpate.errors import InvalidValue
@@ -89,6 +91,7 @@ def holds_what_is_needed(
 
 def test_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = "pategan-noiseless --quick --epsilon 2 --samples 50 --device cpu --set latent=7 teachers=null"
+    arguments += f" --classifiers cnn logistic --keep {tmp_path}"
     line = line_of(baselines_quality, arguments, tmp_path, monkeypatch)
     holds_what_is_needed(
         line,
@@ -97,12 +100,15 @@ def test_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         noise="fast",
         epsilon="inf",
         trained_on=50,
-        parts={"fit", "sample", "cnn"},
+        parts={"fit", "sample", "cnn", "logistic"},
     )
     changes = (("latent", 7), ("teachers", None))
     fit = Fit(recipe="pategan-noiseless", dataset="digits", epsilon=2.0, changes=changes)
     assert line["asked"] == asked(Unit(fit=fit, seed=0, quick=True))
     assert line["asked"]["pategan_tuned"]["latent"] == 7
+    assert line["accuracies"].keys() == {"cnn", "logistic"}
+    assert line["accuracy"] == min(line["accuracies"].values())
+    assert Synthesizer.load(tmp_path / "digits-2-pategan-noiseless-0" / "release").privacy.epsilon == math.inf
 
 
 def test_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
