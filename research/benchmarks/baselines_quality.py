@@ -92,12 +92,12 @@ def run(
     labels = np.array([numbers[text] for text in classes], dtype=np.int64)
     if pictures is not None:
         _picture(made, labels, len(numbers), pictures / f"{label}.png")
-    accuracies = {}
+    scores = {}
     for kind in classifiers:
         classifier = train_classifier(
             made, labels, classes=len(numbers), name=kind, seed=seed, device=device, epochs=1 if quick else None
         )
-        accuracies[kind] = round(classifier.accuracy(*data.test), 4)
+        scores[kind] = round(classifier.accuracy(*data.test), 4)
         clock.lap(kind)
     fit = Fit(recipe=recipe, dataset=name, epsilon=epsilon, changes=tuple(changes.items()))
     return {
@@ -107,8 +107,8 @@ def run(
         "seed": seed,
         "samples": samples,
         "trained_on": samples,
-        "accuracy": min(accuracies.values()),
-        "accuracies": accuracies,
+        "accuracy": min(scores.values()),
+        "scores": scores,
         "fit_seconds": clock.seconds["fit"],
         "seconds": clock.seconds,
         "iterations": iterations,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The paper's tables beside ours: list, run, show.",
+    help="The paper's tables beside ours: list, run, take, show.",
     epilog=ending("gpate reproduce list", "gpate reproduce show table1c"),
 )
 
@@ -207,6 +208,43 @@ def show(
             written = list(write_page(write, records, results))
         for path in written:
             hint(f"Wrote {escape(str(path))}", quiet=quiet or as_json)
+
+
+@app.command("take", epilog=ending("gpate reproduce take research/results/baselines.jsonl"))
+def take(
+    lines: Annotated[list[Path], typer.Argument(help="Files of lines that benchmarks wrote, a JSON object each.")],
+    results: Results = RESULTS,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Take results of benchmarks into the results file: those on test images that say their settings, each once."""
+    from gpate_research.reproduce import results_file
+    from gpate_research.reproduce.benchmark_lines import taken
+
+    known = {(record.unit, record.created) for record in results_file.read(results)}
+    new: list[str] = []
+    for path in lines:
+        for record in taken(_lines(path), source=str(path)):
+            if (record.unit, record.created) not in known:
+                results_file.append(results, record)
+                known.add((record.unit, record.created))
+                new.append(record.unit)
+                hint(f"{escape(record.unit)}", quiet=quiet or as_json)
+    if as_json:
+        print_json({"taken": new, "results": str(results)})
+    else:
+        console.print(f"{len(new)} taken. Results: [bold]{escape(str(results))}[/]", highlight=False, soft_wrap=True)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, one in each line."""
+    try:
+        found = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as problem:
+        raise InvalidValue("LINES", str(path), "a file with a JSON object in each line") from problem
+    if not all(isinstance(line, dict) for line in found):
+        raise InvalidValue("LINES", str(path), "a file with a JSON object in each line")
+    return found
 
 
 _LEGEND = (

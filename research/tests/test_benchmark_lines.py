@@ -19,13 +19,16 @@ from research.benchmarks import baselines_quality, embedding_quality, votes_qual
 from gpate import Synthesizer
 from gpate.cache_files import array_checksum
 from gpate.datasets import DATASETS, load
-from gpate.errors import InvalidValue
+from gpate.errors import DataUnreadable, InvalidValue
 from gpate.evaluation.harness import commit
+from gpate.evaluation.results import Evaluation
 from gpate.methods.recipes import resolve
 from gpate.release import Release
 from gpate.version import __version__
+from gpate_research.reproduce.benchmark_lines import taken
 from gpate_research.reproduce.cells import Fit
 from gpate_research.reproduce.provenance import device_name
+from gpate_research.reproduce.results_file import Record
 from gpate_research.reproduce.units import Unit, asked, plain_settings
 
 
@@ -87,6 +90,30 @@ def holds_what_is_needed(
     assert line["device"] == "device cpu"
     assert datetime.fromisoformat(line["created"]).tzinfo == UTC
     assert line["seconds"].keys() == parts
+    is_taken_as_it_is(line)
+
+
+def is_taken_as_it_is(line: dict[str, Any]) -> None:
+    """A line becomes a result of `gpate reproduce`, unless it was tested on other images than the test images."""
+    (record,) = taken([line], source="lines.jsonl")
+    again = Record.from_json(json.loads(json.dumps(record.to_json(), allow_nan=False)))
+    accuracies = [name for name in line["scores"] if name != "labeller"]
+    assert accuracies
+    for name in accuracies:
+        assert again.value("accuracy", name, "synthetic") == line["scores"][name]
+    for name, score in (("fid", "fid"), ("inception_score", "inception_score"), ("fid_classifier", "fid-classifier")):
+        assert again.value(score, None, "synthetic") == line.get(name)
+    assert again.value("accuracy", "labeller", "synthetic") is None
+    for name in ("asked", "noise", "privacy", "data", "device", "versions", "created", "seed"):
+        assert getattr(again, name) == line[name], name
+    assert (again.fit["epsilon"], again.fit["recipe"]) == (line["epsilon"], line.get("recipe", "default"))
+    assert again.settings == line["settings"]
+    assert Evaluation.from_json(again.evaluation or {}).sizes["synthetic"] == line["trained_on"]
+    assert taken([{**line, "tested_on": "6000 training images held out"}], source="lines.jsonl") == []
+    without = {name: value for name, value in line.items() if name != "asked"}
+    assert taken([without], source="lines.jsonl") == []
+    with pytest.raises(DataUnreadable, match=r"lines\.jsonl"):
+        taken([{"asked": line["asked"]}], source="lines.jsonl")
 
 
 def test_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +133,8 @@ def test_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = Fit(recipe="pategan-noiseless", dataset="digits", epsilon=2.0, changes=changes)
     assert line["asked"] == asked(Unit(fit=fit, seed=0, quick=True))
     assert line["asked"]["pategan_tuned"]["latent"] == 7
-    assert line["accuracies"].keys() == {"cnn", "logistic"}
-    assert line["accuracy"] == min(line["accuracies"].values())
+    assert line["scores"].keys() == {"cnn", "logistic"}
+    assert line["accuracy"] == min(line["scores"].values())
     assert Synthesizer.load(tmp_path / "digits-2-pategan-noiseless-0" / "release").privacy.epsilon == math.inf
 
 

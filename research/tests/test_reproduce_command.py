@@ -9,6 +9,8 @@ import pytest
 from tests.command import gpate
 
 from gpate_research.reproduce import results_file
+from gpate_research.reproduce.cells import Fit
+from gpate_research.reproduce.units import Unit, asked
 
 
 @pytest.fixture
@@ -57,6 +59,43 @@ def test_what_is_left_out_has_its_reason(results: Path, capsys: pytest.CaptureFi
     assert "0 run, 0 were finished before" in " ".join(found.out.split())
     assert "the time was up" in found.err
     assert not results.exists()
+
+
+def test_lines_of_benchmarks_are_taken_once(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {split: {"records": number, "checksum": "0"} for split, number in (("train", 60_000), ("test", 10_000))}
+    unit = Unit(fit=Fit(recipe="dpgan-large", dataset="mnist", epsilon=10.0), seed=4)
+    line = {
+        "recipe": "dpgan-large",
+        "dataset": "mnist",
+        "epsilon": 10.0,
+        "seed": 4,
+        "set": {},
+        "scores": {"cnn": 0.5, "cnn-wide": 0.25},
+        "trained_on": 20_000,
+        "seconds": {"fit": 36.0},
+        "asked": asked(unit),
+        "settings": {},
+        "noise": "fast",
+        "privacy": {"epsilon": 10.0, "delta": 1e-5},
+        "data": data,
+        "device": "cpu, 1 thread",
+        "versions": {"gpate": "0", "commit": "0"},
+        "created": "2026-11-19T00:00:00+00:00",
+    }
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(json.dumps(each) + "\n" for each in (line, {"accuracy": 0.9}, line)))
+    for number in (1, 0):
+        assert gpate("reproduce", "take", str(lines), "--results", str(results)) == 0
+        assert f"{number} taken" in capsys.readouterr().out
+    (record,) = results_file.read(results)
+    assert record.unit == unit.id
+    assert gpate("reproduce", "show", "beyond", "--cell", "*dpgan-large/mnist/eps10*", "--results", str(results)) == 0
+    assert "0.2500 (1); cnn 0.5000" in " ".join(capsys.readouterr().out.split())
+
+    for content in ("no json", "[1]"):
+        lines.write_text(content)
+        assert gpate("reproduce", "take", str(lines), "--results", str(results)) == 2
+        assert "JSON object in each line" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
