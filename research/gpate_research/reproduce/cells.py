@@ -60,6 +60,7 @@ SYSTEMS: dict[str, System] = {
     "dpgan-projected": System(title="DP-GAN + projection", recipe="dpgan-projected"),
     "pategan": System(title="PATE-GAN", recipe="pategan"),
     "gswgan": System(title="GS-WGAN", recipe="gswgan"),
+    "gswgan-tuned": System(title="GS-WGAN, tuned", recipe="gswgan-tuned"),
     "dpmerf": System(title="DP-MERF", recipe="dpmerf"),
     "g-pate": System(title="G-PATE", recipe="paper"),
     "g-pate-tuned": System(title="G-PATE, tuned", recipe="paper-tuned"),

@@ -53,7 +53,7 @@ def fit(
         str,
         typer.Option(
             help="`default` (best measured utility), `paper` (the paper's settings for the data and epsilon), a baseline "
-            "(dcgan, dpgan, dpgan-large, dpgan-projected, pategan, pategan-tuned, gswgan, dpmerf) or another recipe's name."
+            "(dcgan, dpgan, dpgan-large, dpgan-projected, pategan, pategan-tuned, gswgan, gswgan-tuned, dpmerf) or another recipe's name."
         ),
     ] = "default",
     change: Annotated[
