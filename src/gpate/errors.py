@@ -115,6 +115,13 @@ def require_positive(name: str, value: float, fix: str = "") -> float:
     return float(value)
 
 
+def require_not_negative(name: str, value: float, fix: str = "") -> float:
+    """Return `value` as a float if it is finite and >= 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= sys.float_info.max:
+        raise InvalidValue(name, value, "a finite number >= 0", fix)
+    return float(value)
+
+
 def require_count(name: str, value: int, minimum: int = 0, fix: str = "") -> int:
     """Return `value` if it is an integer >= `minimum`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:

@@ -121,6 +121,23 @@ def test_a_fraction_is_a_number_at_least_0_and_below_1(recipe: str, name: str) -
 
 
 @pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        ("gswgan", "diversity"),
+        ("dpgan-large", "diversity"),
+        ("pategan-tuned", "penalty"),
+        ("paper-tuned", "spread"),
+    ],
+)
+def test_a_strength_is_a_finite_number_that_is_not_negative(recipe: str, name: str) -> None:
+    for right in ("0", "2.5"):
+        RECIPES[recipe].changed({name: right})
+    for wrong in ("x", "true", "null", "[0.5]", "-0.1", "Infinity", "NaN"):
+        with pytest.raises(InvalidValue, match="must be a finite number >= 0"):
+            RECIPES[recipe].changed({name: wrong})
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"average": "0.9", "iterations": "50"},

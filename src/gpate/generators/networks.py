@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.errors import InvalidValue, require_count
+from gpate.errors import InvalidValue, require_count, require_not_negative
 from gpate.features.smooth import SmoothPart
 from gpate.generators.class_norm import ClassNorm
 from gpate.generators.labeller import Labeller, LabellerSpec
@@ -88,8 +88,7 @@ class GeneratorSpec:
         require_count("shift", self.shift, 0)
         if self.shift and (self.network != "residual" or self.latent < 2):
             raise InvalidValue("shift", self.shift, "0, unless the network is residual and has two latent numbers")
-        if not 0.0 <= self.spread < math.inf:
-            raise InvalidValue("spread", self.spread, "at least 0")
+        require_not_negative("spread", self.spread)
         if self.spread and (self.network != "dense" or self.latent <= self.spread_numbers):
             least = self.spread_numbers + 1
             raise InvalidValue("spread", self.spread, f"0, unless the network is dense and has {least} latent numbers")

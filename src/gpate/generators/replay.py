@@ -7,8 +7,8 @@ last iterations, and takes further steps on some of them in each iteration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +28,12 @@ class ReplayingStudent(AveragedStudent):
         replays: steps on kept targets in each iteration, beside the one on its own.
         keep: iterations whose targets are kept.
         stream: of the choice among kept targets, for an iteration's number.
-        averaged: arguments of `AveragedStudent`.
+        init: as of `AveragedStudent`, like all that follow.
+        iterations: of the whole run.
+        learning_rate: Adam's at the beginning.
+        average: decay of the running mean of the weights.
+        shares: class proportions.
+        device: of the network.
     """
 
     def __init__(
@@ -39,9 +44,22 @@ class ReplayingStudent(AveragedStudent):
         replays: int,
         keep: int,
         stream: Callable[[int], torch.Generator],
-        **averaged: Any,
+        init: torch.Generator,
+        iterations: int,
+        learning_rate: float,
+        average: float,
+        shares: np.ndarray | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__(spec, **averaged)
+        super().__init__(
+            spec,
+            init=init,
+            iterations=iterations,
+            learning_rate=learning_rate,
+            average=average,
+            shares=shares,
+            device=device,
+        )
         self._step, self._replays, self._keep, self._stream = step, replays, keep, stream
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
         nn.init.zeros_(last.weight)  # it starts with flat images: what no vote reaches stays smooth

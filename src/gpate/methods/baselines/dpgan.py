@@ -39,7 +39,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from gpate.accounting import Event, PoissonSampledGaussian
 from gpate.boundary import Ballots, Grids, RecordVectors, Released, SampledSum, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_not_negative, require_positive
 from gpate.generators import GeneratorSpec, Student
 from gpate.generators.student import FrozenStudent
 from gpate.methods.adversarial_training import Adversary, Turn
@@ -112,8 +112,7 @@ class DPGAN(Adversarial):
         require_count("critic_steps", self.critic_steps, 1)
         require_positive("critic_rate", self.critic_rate)
         require_positive("clip", self.clip)
-        if not 0.0 <= self.diversity < math.inf:
-            raise InvalidValue("diversity", self.diversity, "at least 0")
+        require_not_negative("diversity", self.diversity)
         if self.loss not in _LOSSES:
             raise InvalidValue("loss", self.loss, f"one of {', '.join(_LOSSES)}")
         if self.weight_limit is not None:

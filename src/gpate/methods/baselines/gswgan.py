@@ -27,7 +27,6 @@ records of one class away from each other, which looks at the student's records 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ from torch import Tensor
 from gpate.accounting import Event, OneOfManyGaussian
 from gpate.boundary import Grids, OneOfMany, Released, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_not_negative, require_positive
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
@@ -109,8 +108,7 @@ class GSWGAN(Adversarial):
         require_positive("penalty", self.penalty)
         require_count("warm_steps", self.warm_steps)
         require_positive("clip", self.clip)
-        if not 0.0 <= self.diversity < math.inf:
-            raise InvalidValue("diversity", self.diversity, "at least 0")
+        require_not_negative("diversity", self.diversity)
         if self.label_loudness is not None:
             require_positive("label_loudness", self.label_loudness)
 

@@ -34,7 +34,7 @@ from torch import Tensor
 from gpate.accounting import Budget, Event
 from gpate.boundary import Grids, NoisyCount
 from gpate.boundary.private_files import SensitiveTensors
-from gpate.errors import InvalidValue, require_count, require_positive, require_probability
+from gpate.errors import InvalidValue, require_count, require_not_negative, require_positive, require_probability
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
@@ -116,8 +116,7 @@ class TunedPATEGAN(Adversarial):
             require_count(name, getattr(self, name), 1)
         for name in ("teacher_rate", "noise", "question_noise", "label_loudness", "critic_rate"):
             require_positive(name, getattr(self, name))
-        if not 0.0 <= self.penalty < math.inf:
-            raise InvalidValue("penalty", self.penalty, "at least 0")
+        require_not_negative("penalty", self.penalty)
         require_probability("other_class", self.other_class)
         if not self.average:
             raise InvalidValue("average", self.average, "above 0", "All rates fall together.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
 from gpate.boundary import DPGradAgg
-from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.methods.settings import Settings
 from gpate.records import TEACHERS
 
@@ -172,8 +172,7 @@ class Following:
         for name in ("step", "learning_rate"):
             require_positive(name, getattr(self, name))
         require_fraction("average", self.average)
-        if not 0.0 <= self.spread < math.inf:
-            raise InvalidValue("spread", self.spread, "at least 0")
+        require_not_negative("spread", self.spread)
 
 
 def _recipe(name: str, source: str, mechanism: Mechanism, training: Training | None = None) -> Settings:
