@@ -217,19 +217,22 @@ def take(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Take results of benchmarks into the results file: those on test images that say their settings, each once."""
+    """Take results of benchmarks into the results file: those on test images that say their settings, each once.
+
+    A line is left out where the file has a later result of the same fit, or one of the same settings with more scores.
+    """
     from gpate_research.reproduce import results_file
     from gpate_research.reproduce.benchmark_lines import taken
 
-    known = {(record.unit, record.created) for record in results_file.read(results)}
+    known = {record.unit: record for record in results_file.read(results)}
+    found = [record for path in lines for record in taken(_lines(path), source=str(path))]
     new: list[str] = []
-    for path in lines:
-        for record in taken(_lines(path), source=str(path)):
-            if (record.unit, record.created) not in known:
-                results_file.append(results, record)
-                known.add((record.unit, record.created))
-                new.append(record.unit)
-                hint(f"{escape(record.unit)}", quiet=quiet or as_json)
+    for record in sorted(found, key=lambda record: record.created):
+        if record.unit not in known or record.replaces(known[record.unit]):
+            results_file.append(results, record)
+            known[record.unit] = record
+            new.append(record.unit)
+            hint(f"{escape(record.unit)}", quiet=quiet or as_json)
     if as_json:
         print_json({"taken": new, "results": str(results)})
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command import gpate
@@ -83,14 +84,24 @@ def test_lines_of_benchmarks_are_taken_once(results: Path, tmp_path: Path, capsy
         "created": "2026-11-19T00:00:00+00:00",
     }
     lines = tmp_path / "lines.jsonl"
-    lines.write_text("".join(json.dumps(each) + "\n" for each in (line, {"accuracy": 0.9}, line)))
-    for number in (1, 0):
+    earlier = {**line, "scores": {"cnn": 0.75, "cnn-wide": 0.75}, "created": "2026-11-18T00:00:00+00:00"}
+
+    def take(*given: dict[str, Any], number: int, shown: float) -> None:
+        lines.write_text("".join(json.dumps(each) + "\n" for each in given))
         assert gpate("reproduce", "take", str(lines), "--results", str(results)) == 0
         assert f"{number} taken" in capsys.readouterr().out
-    (record,) = results_file.read(results)
-    assert record.unit == unit.id
+        (record,) = results_file.read(results)
+        assert (record.unit, record.value("accuracy", "cnn", "synthetic")) == (unit.id, shown)
+
+    take(line, {"accuracy": 0.9}, earlier, line, number=2, shown=0.5)  # the later counts, whatever their order
+    take(line, earlier, number=0, shown=0.5)
+    later = {**line, "scores": {"cnn": 0.25}, "created": "2026-11-20T00:00:00+00:00"}
+    take(later, number=0, shown=0.5)  # it lacks a classifier
     assert gpate("reproduce", "show", "beyond", "--cell", "*dpgan-large/mnist/eps10*", "--results", str(results)) == 0
     assert "0.2500 (1); cnn 0.5000" in " ".join(capsys.readouterr().out.split())
+    take(
+        {**later, "asked": {**line["asked"], "recipe": "other"}}, number=1, shown=0.25
+    )  # what it lacks was of other settings
 
     for content in ("no json", "[1]"):
         lines.write_text(content)

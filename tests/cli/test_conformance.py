@@ -52,13 +52,22 @@ CASES = {
     "reproduce list": "--results results.jsonl",
     "reproduce run": "table1c --results results.jsonl --time-limit 1e-9",
     "reproduce show": "table1c --results results.jsonl",
+    "reproduce take": "lines.jsonl --results results.jsonl",
 }
 """Arguments of a short run of each command, in the folder of `place`."""
 
 SERVES = "desk"
 """Goes on until it is closed: run in tests/desk."""
 
-INSTANT = {"schema init", "schema edit", "budget create", "reproduce list", "reproduce run", "reproduce show"}
+INSTANT = {
+    "schema init",
+    "schema edit",
+    "budget create",
+    "reproduce list",
+    "reproduce run",
+    "reproduce show",
+    "reproduce take",
+}
 """What they do in `CASES` takes no time worth a display."""
 
 STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -99,7 +108,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             drawn.sample(n, seed=seed).to_csv(f"{name}.csv", index=False)
         TABLE.save(folder / "schema.yaml")
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"], check=True)
-        (folder / "results.jsonl").touch()
+        for name in ("results", "lines"):
+            (folder / f"{name}.jsonl").touch()
         assert gpate("budget", "create", "clinic.budget", "--epsilon", 2, "--delta", 1e-5, "-q") == 0
         paid = ("--schema-epsilon", 1, "--ledger", "schema.jsonl", "--budget", "clinic.budget")
         assert gpate("schema", "init", "train.csv", "-o", "draft.yaml", *paid, "-q") == 0

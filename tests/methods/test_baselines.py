@@ -25,7 +25,7 @@ from gpate.methods.base import Plan, Run
 from gpate.methods.baselines.critic import Critic
 from gpate.methods.baselines.diversity import apart
 from gpate.methods.baselines.dpgan import DPGAN, SampledCritic, clipped
-from gpate.methods.baselines.gswgan import GSWGAN, SecretCritic
+from gpate.methods.baselines.gswgan import GSWGAN, GSWGANMethod, SecretCritic
 from gpate.methods.baselines.pategan import PATEGAN, LabelledCritic
 from gpate.methods.baselines.shared import Adversarial, least_noise, loudness_for, planned
 from gpate.methods.settings import Speed
@@ -618,6 +618,8 @@ def test_gs_wgan_is_charged_for_each_sample_and_says_the_drawn_slopes(
     if cosines is not None and spec is IMAGE:
         grey = 0.13
     if seen == 64 and cosines is not None:
+        assert adversary.view is not None
+        assert adversary.view._part is not None
         basis = adversary.view._part.basis  # all of them: an orthonormal basis, in which slopes are as long
         torch.testing.assert_close(basis @ basis.T, torch.eye(64), rtol=0, atol=1e-5)
     ensemble = adversary.teachers._ensemble
@@ -655,6 +657,18 @@ def test_gs_wgan_is_told_the_label_as_loudly_as_it_says(tmp_path: Path) -> None:
         heard.append(float((ensemble.scores(slice(0, 4), x, y).detach() - before).mean()))
     assert heard == pytest.approx([5.0, 1.0], rel=1e-4)  # 6 numbers: a third of the root is below 1
     assert loudness_for(784) == pytest.approx(28 / 3)
+
+
+def test_tuned_gs_wgan_has_a_dense_student_and_discriminators_with_weights_for_every_class(tmp_path: Path) -> None:
+    recipes = {recipe.recipe: recipe for recipe in GSWGANMethod().recipes()}
+    networks = {name: GSWGANMethod().plan(recipe, IMAGES, 10.0).spec.network for name, recipe in recipes.items()}
+    assert networks == {"gswgan": "dcgan", "gswgan-tuned": "dense"}
+    tuned = recipes["gswgan-tuned"].of(GSWGAN)
+    assert (tuned.cosines, tuned.diversity, tuned.critic_every) == (10, 0.3, 1)
+    adversary, _ = gs_wgan(tmp_path, given(torch.rand(40, 64)), spec=IMAGE, cosines=5, critic="dense")
+    layout = adversary.teachers.plan.layout()
+    assert layout.loudness == pytest.approx(5 / 3)  # by what is seen, not by pixels
+    assert "out.class" in layout.shapes()
 
 
 def test_a_local_generator_learns_from_its_own_teacher_only() -> None:

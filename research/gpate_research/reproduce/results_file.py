@@ -86,6 +86,17 @@ class Record:
         fields = {name: value for name, value in data.items() if name in names}
         return cls(**{**fields, "warnings": tuple(fields.get("warnings", ()))})
 
+    def replaces(self, other: Record) -> bool:
+        """Whether this is the later result of a unit, and has all scores of the other, unless that is of other settings."""
+        if self.created <= other.created:
+            return False
+        return plain(self.asked) != plain(other.asked) or other._measured <= self._measured
+
+    @property
+    def _measured(self) -> set[tuple[str, str]]:
+        """Scores of synthetic records that have a value."""
+        return {(score.metric, score.subject) for score in self._scores if score.source == "synthetic" and score.values}
+
     @cached_property
     def _scores(self) -> tuple[Score, ...]:
         return () if self.evaluation is None else Evaluation.from_json(self.evaluation).scores

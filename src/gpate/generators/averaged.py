@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.errors import InvalidValue
 from gpate.generators.networks import GeneratorSpec
 from gpate.generators.student import ReleasedTensor, Student
 
@@ -97,9 +96,7 @@ def student_of(
     """An `AveragedStudent`, or a `Student` where `average` is 0; `iterations` may be None for the latter."""
     if not average:
         return Student(spec, init=init, learning_rate=learning_rate, shares=shares, device=device)
-    if iterations is None:
-        fix = "Fix: set `iterations`, over which the learning rate falls."
-        raise InvalidValue("average", average, "0 without a number of iterations", fix)
+    assert iterations is not None, "settings are checked before"
     return AveragedStudent(
         spec,
         init=init,

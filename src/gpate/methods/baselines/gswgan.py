@@ -20,9 +20,9 @@ times as much.
 it was drawn, the others' states are no longer independent of earlier draws, and the amplification of later iterations cannot
 be had by the usual composition. Here who learns when is public: all of them, every so many iterations.
 
-With `cosines` discriminators see the low cosines of an image and answer about those (`gpate.methods.baselines.view`): a bounded vector
-that is noised in a hundred directions says more than one that is noised in all pixels. With `diversity` the student's step also moves
-records of one class away from each other, which looks at the student's records only.
+With `cosines` discriminators see the lowest cosine coefficients of an image and return gradients with respect to those
+(`gpate.methods.baselines.view`): a bounded vector says more with noise on a hundred numbers than with noise on all pixels. With
+`diversity` the student's step also moves records of one class away from each other, which looks at the student's records only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
 from gpate.methods.baselines.diversity import apart
 from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, parts_for, planned
-from gpate.methods.baselines.view import View
+from gpate.methods.baselines.view import View, dims_seen
 from gpate.methods.settings import Settings
 from gpate.records import DenseTeacher, TeacherNetwork, TeacherPlan, Wasserstein
 from gpate.run.progress import Interrupted
@@ -61,11 +61,11 @@ class GSWGAN(Adversarial):
     """Settings of GS-WGAN.
 
     Attributes:
-        generator: the student's network for images: `dcgan` or `dense`.
+        generator: the student's network for images: `dcgan` or `dense`. A table has one of its own.
         discriminators: K; None takes one for every 60 records, by their noisy number.
         critic: their network: `plain` or `dense`.
-        cosines: of an image that discriminators see, each way, and answer about; None for all pixels. Only `dense` can see cosines: it then
-            has weights for every class in its last layer.
+        cosines: how many of the lowest cosine coefficients of an image, each way, discriminators see and return gradients for; None
+            for all pixels. Only `dense` can see them: it then has weights for every class in its last layer. Ignored for tables.
         critic_batch: records of each discriminator in one step.
         critic_rate: Adam's, of the discriminators.
         critic_every: iterations of the student between two steps of the discriminators.
@@ -73,8 +73,8 @@ class GSWGAN(Adversarial):
         warm_steps: of every discriminator before the first iteration.
         clip: longest gradient on a record; the Wasserstein loss makes 1 the natural length.
         diversity: how strongly the student's records of a class are moved away from each other, in lengths of `clip`; 0 for not at all.
-        label_loudness: what the label's one-hot vector is multiplied by where it enters a discriminator; None takes what makes it
-            count as much as what is seen does (`loudness_for`). With 60 records it is not learnt otherwise.
+        label_loudness: what the label's one-hot vector is multiplied by where it enters a discriminator; None takes a third of the root of
+            how many numbers are seen (`loudness_for`), about the length of an image's pixels. With 60 records it is not learnt otherwise.
     """
 
     iterations: int = 10_000
@@ -141,7 +141,7 @@ TUNED = GSWGAN(
     warm_steps=0,
     diversity=0.3,
 )
-"""Tuned for MNIST at epsilon 10: answers about low cosines, by discriminators that learn in every iteration."""
+"""Tuned for MNIST at epsilon 10: gradients with respect to low cosines, by discriminators that learn in every iteration."""
 
 
 class GSWGANMethod(Baseline):
@@ -181,21 +181,13 @@ class GSWGANMethod(Baseline):
         return SecretCritic(run, settings)
 
 
-def view_of(settings: GSWGAN, spec: GeneratorSpec, device: torch.device | str = "cpu") -> View | None:
-    """What discriminators see of a record; None for all of it."""
-    if settings.cosines is None or spec.kind == "table":
-        return None
-    return View(spec, cosines=settings.cosines, device=device)
-
-
 def secret_gradients(settings: GSWGAN, spec: GeneratorSpec) -> OneOfMany:
     """The noised gradients of one iteration, before their noise is planned."""
     assert settings.discriminators is not None
-    view = view_of(settings, spec)
     return OneOfMany(
         parties=settings.discriminators,
         vectors=settings.samples,
-        dimension=spec.dims if view is None else view.dims,
+        dimension=spec.dims if settings.cosines is None else dims_seen(spec, settings.cosines),
         bound=settings.clip,
         sigma=settings.clip,
     )
@@ -217,9 +209,11 @@ class SecretCritic(Adversary):
     def __init__(self, run: Run, settings: GSWGAN) -> None:
         assert settings.discriminators is not None
         self.spec, self.settings, self.gate, self.folder = run.spec, settings, run.gate, run.folder
-        self.streams, self.device, self.view = run.streams, run.device, view_of(settings, run.spec, run.device)
+        self.streams, self.device, self.view = run.streams, run.device, None
         self.checkpoint_seconds = run.settings.speed.checkpoint_seconds
-        seen = run.spec.dims if self.view is None else self.view.dims
+        if settings.cosines is not None and run.spec.kind == "image":
+            self.view = View(run.spec, cosines=settings.cosines, device=run.device)
+        self.release = self._mechanism()
         plan = TeacherPlan(
             spec=run.spec,
             teachers=settings.discriminators,
@@ -227,12 +221,11 @@ class SecretCritic(Adversary):
             batch=settings.critic_batch,
             most=3 * settings.critic_batch,  # beside real and fake the points between, and a second derivative
             learning_rate=settings.critic_rate,
-            label_weight=settings.label_loudness or loudness_for(seen),
+            label_weight=settings.label_loudness or loudness_for(self.release.dimension),
             chunk=run.settings.speed.chunk,
             view=self.view,
         )
         self.teachers = run.records.teachers(plan, streams=run.streams, device=run.device)
-        self.release = self._mechanism()
 
     def _mechanism(self) -> OneOfMany:
         """The noised gradients, with the noise that the whole run can pay for."""

@@ -21,7 +21,15 @@ from gpate.features.smooth import SmoothPart
 from gpate.generators import GeneratorSpec
 
 _GREY = 0.13
-"""What is subtracted from pixels before their cosines: about the mean of a drawing on a dark ground."""
+"""What is subtracted from pixels before their cosines: about the mean of a drawing on a dark ground, whatever the images are."""
+
+
+def dims_seen(spec: GeneratorSpec, cosines: int) -> int:
+    """Numbers that a discriminator sees of a record."""
+    if spec.kind == "table":
+        return spec.dims
+    _, height, width = spec.shape
+    return spec.channels * min(cosines, height) * min(cosines, width)
 
 
 class View:
@@ -35,7 +43,7 @@ class View:
 
     def __init__(self, spec: GeneratorSpec, *, cosines: int, device: torch.device | str = "cpu") -> None:
         self._part = SmoothPart(spec.shape, frequencies=cosines, device=device) if spec.kind == "image" else None
-        self.dims = spec.dims if self._part is None else self._part.dims
+        self.dims = dims_seen(spec, cosines)
         weights = torch.ones(self.dims)
         if self._part is not None:  # larger in lower frequencies, in which images differ more
             down, across = (1 / (1 + torch.arange(min(cosines, size)) / 4) for size in spec.shape[1:])
