@@ -140,7 +140,7 @@ class DPGAN(Adversarial):
 
 
 LARGE = DPGAN(
-    iterations=2000,
+    iterations=4000,
     samples=64,
     learning_rate=5e-4,
     average=0.995,
