@@ -580,9 +580,8 @@ def test_one_record_changes_one_discriminator_also_by_the_warm_start(cosines: in
     for number, data in enumerate(neighbours(11)):
         features = data._all.features.repeat(1, 11)[:, : spec.dims]
         data = Given(features, data._all.labels, data._hashes)
-        adversary, run = gs_wgan(
-            tmp_path / str(number), data, spec=spec, warm_steps=3, critic_every=1, cosines=cosines, critic=critic
-        )
+        changes = {"warm_steps": 3, "critic_every": 1, "cosines": cosines, "critic": critic, "mismatched": 0.5}
+        adversary, run = gs_wgan(tmp_path / str(number), data, spec=spec, **changes)
         player = Student(spec, init=Streams(0).torch("init"))
         adversary.prepare(player, lambda: False)
         for t in range(2):
@@ -657,6 +656,30 @@ def test_gs_wgan_is_told_the_label_as_loudly_as_it_says(tmp_path: Path) -> None:
         heard.append(float((ensemble.scores(slice(0, 4), x, y).detach() - before).mean()))
     assert heard == pytest.approx([5.0, 1.0], rel=1e-4)  # 6 numbers: a third of the root is below 1
     assert loudness_for(784) == pytest.approx(28 / 3)
+
+
+def test_a_part_of_the_fakes_are_a_discriminators_own_records_of_other_classes(tmp_path: Path) -> None:
+    data = given(torch.arange(40.0)[:, None].expand(40, 6) / 40)
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    class Spy(Ensemble):
+        def train(self, minibatch: Callable[[slice], Any], **_: Any) -> None:
+            seen.append(minibatch(slice(0, 4)))
+
+    for mismatched in (0.0, 0.5):
+        adversary, _ = gs_wgan(tmp_path / str(mismatched), data, mismatched=mismatched, critic_batch=8)
+        adversary.teachers._ensemble.__class__ = Spy
+        adversary.teachers.learn(0, student())
+    (real, plain, y), (same, fake, _) = seen
+    assert torch.equal(real, same)
+    changed = (fake != plain).any(2)
+    assert changed.any()
+    assert not changed[:, 4:].any()  # half of them at most
+    for teacher, place in changed.nonzero().tolist():
+        (source,) = (real[teacher] == fake[teacher, place]).all(1).nonzero()[:1, 0].tolist()
+        assert y[teacher, source] != y[teacher, place]
+    kept = ~changed[:, :4]  # those whose next record is of the same class
+    assert torch.equal(y[:, 1:5][kept], y[:, :4][kept])
 
 
 def test_tuned_gs_wgan_has_a_dense_student_and_discriminators_with_weights_for_every_class(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from torch import Tensor
 from gpate.accounting import Event, OneOfManyGaussian
 from gpate.boundary import Grids, OneOfMany, Released, Sensitive
 from gpate.boundary.private_files import SensitiveTensors
-from gpate.errors import InvalidValue, require_count, require_not_negative, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
 from gpate.methods.base import AnySchema, Plan, Run
@@ -68,6 +68,7 @@ class GSWGAN(Adversarial):
             for all pixels. Only `dense` can see them: it then has weights for every class in its last layer. Ignored for tables.
         critic_batch: records of each discriminator in one step.
         critic_rate: Adam's, of the discriminators.
+        mismatched: part of a minibatch of fakes that are a discriminator's own records with another class's label (Reed et al. 2016).
         critic_every: iterations of the student between two steps of the discriminators.
         penalty: weight of the gradient penalty.
         warm_steps: of every discriminator before the first iteration.
@@ -85,6 +86,7 @@ class GSWGAN(Adversarial):
     cosines: int | None = None
     critic_batch: int = 16
     critic_rate: float = 5e-4
+    mismatched: float = 0.0
     critic_every: int = 20
     penalty: float = 10.0
     warm_steps: int = 300
@@ -104,6 +106,7 @@ class GSWGAN(Adversarial):
             require_count("cosines", self.cosines, 1)
         require_count("critic_batch", self.critic_batch, 1)
         require_positive("critic_rate", self.critic_rate)
+        require_fraction("mismatched", self.mismatched)
         require_count("critic_every", self.critic_every, 1)
         require_positive("penalty", self.penalty)
         require_count("warm_steps", self.warm_steps)
@@ -221,6 +224,7 @@ class SecretCritic(Adversary):
             batch=settings.critic_batch,
             most=3 * settings.critic_batch,  # beside real and fake the points between, and a second derivative
             learning_rate=settings.critic_rate,
+            mismatched=settings.mismatched,
             label_weight=settings.label_loudness or loudness_for(self.release.dimension),
             chunk=run.settings.speed.chunk,
             view=self.view,

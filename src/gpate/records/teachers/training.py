@@ -38,6 +38,8 @@ class TeacherPlan:
         learning_rate: Adam's.
         label_weight: what the label's one-hot vector is multiplied by.
         balanced: whether the classes that a teacher holds are equally frequent in its minibatches.
+        mismatched: part of a minibatch of fakes that are records of the teacher's own with the label of another class, so that it learns
+            what belongs to a label.
         chunk: teachers at a time; planned from the memory there is by default. Speed only.
         view: what they see of records [m, dims], a public function of each record; all of it by default. Answers are about
             records as they are seen.
@@ -51,6 +53,7 @@ class TeacherPlan:
     learning_rate: float = 1e-3
     label_weight: float = 1.0
     balanced: bool = False
+    mismatched: float = 0.0
     chunk: int | None = None
     view: Callable[[Tensor], Tensor] | None = None
 
@@ -185,7 +188,8 @@ class TeacherGroup:
         def minibatch(part: slice) -> Batch:
             real, y = self._gather(index[part])
             fake = fakes(z[part].flatten(0, 1), y.flatten()).view(*y.shape, student.spec.dims)
-            return self.plan.seen(real), self.plan.seen(fake), y
+            real, fake = self.plan.seen(real), self.plan.seen(fake)
+            return real, self._mismatched(real, fake, y), y
 
         self._ensemble.learning_rate = self.plan.learning_rate if rate is None else rate
         self._ensemble.train(minibatch, has_records=has_records, loss=loss)
@@ -273,6 +277,14 @@ class TeacherGroup:
         """Places of a minibatch for every teacher, and which of them have records at all."""
         classes = self._records.labels if self.plan.balanced else None
         return self._records.partition.draw(self.plan.batch, self.streams.torch("batch", step), classes=classes)
+
+    def _mismatched(self, real: Tensor, fake: Tensor, y: Tensor) -> Tensor:
+        """Fakes [teachers, m, seen], the first of them replaced by the teacher's next record where that is of another class."""
+        number = round(self.plan.mismatched * y.shape[1])
+        if not number:
+            return fake
+        other = (y.roll(-1, 1) != y)[:, :number, None]
+        return torch.cat([torch.where(other, real.roll(-1, 1)[:, :number], fake[:, :number]), fake[:, number:]], 1)
 
     def _gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
         gather = self._records.partition.gather
