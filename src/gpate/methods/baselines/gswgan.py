@@ -290,7 +290,10 @@ class SecretCritic(Adversary):
             change = self.view.back(change)
         if not self.settings.diversity:
             return change
-        return change + self.settings.diversity * self.settings.clip * apart(proposed, y)
+        move = apart(proposed, y)
+        if self.view is not None:
+            move = self.view.smoothed(move)  # what no discriminator sees would stay moved
+        return change + self.settings.diversity * self.settings.clip * move
 
     def _noisy(self, gradients: Sensitive[Tensor]) -> Released[NDArray[np.float32]]:
         return self.release(gradients, self.gate).map(lambda noisy: noisy.astype(np.float32))

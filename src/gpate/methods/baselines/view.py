@@ -59,6 +59,10 @@ class View:
         """Slopes [m, seen] with respect to what is seen -> with respect to the records [m, dims]."""
         return slopes if self._part is None else slopes @ self._part.basis.T
 
+    def smoothed(self, moves: Tensor) -> Tensor:
+        """Moves of records [m, dims] without what is not seen of them."""
+        return moves if self._part is None else self.back(self._part(moves))
+
     def noise(self, *shape: int, most: float, stream: torch.Generator) -> Tensor:
         """Noise [*shape, seen], the deviation of each uniform between 0 and `most` for a pixel."""
         normal = torch.randn(*shape, self.dims, generator=stream, device=stream.device)
