@@ -5,7 +5,7 @@ processes of its own; an iteration is timed whole (fakes, teachers' step, votes,
 after a warm-up. Shown are the median, the CPU time of rank 0 in the median iteration, which a busy machine leaves as it is,
 and the bytes that rank 0 sent and received in one iteration.
 
-`--claims` measures what the project promises: two ranks of one thread against one, at 2000 teachers with the network of the
+`--claims` measures what the project claims: two ranks of one thread against one, at 2000 teachers with the network of the
 paper, and one rank under torchrun against the same without it, by turns.
 """
 

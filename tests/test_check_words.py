@@ -30,6 +30,10 @@ def plant(root: Path, name: str, text: str) -> None:
         ("src/gpate/b/a.py", 'def f(n):\n    return f"{n} records are judged"\n', 2, "evaluate"),
         ("README.md", "# gpate\n\nThe page may leave.\n", 3, "safe to publish"),
         ("docs/how-to/a.md", "A promise to whoever reads.\n", 1, "guarantee"),
+        ("CHANGELOG.md", "- It is told.\n", 1, "is reported"),
+        ("research/log.md", "As reckoned.\n", 1, "compute"),
+        ("research/benchmarks/a.py", '"""On a card."""\n', 1, "GPU"),
+        ("benchmarks/a.py", '"""For a try-out."""\n', 1, "fast"),
     ],
 )
 def test_a_planted_word_is_found(tmp_path: Path, name: str, text: str, line: int, replacement: str) -> None:

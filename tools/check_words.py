@@ -1,4 +1,4 @@
-"""Check that user-facing text uses standard terms: strings and docstrings of the package, README.md and docs/.
+"""Check that text that people read uses standard terms: strings and docstrings of all packages, and all pages.
 
     python tools/check_words.py [ROOT]
 
@@ -30,8 +30,13 @@ REPLACEMENTS = {
     r"(a|the|no) rooms?": "package",
     r"strangers?": "unknown files, untrusted input",
 }
-ALLOWED = ("credit card",)  # the subject of a data set, not a GPU
+ALLOWED = ("credit card", "instead of `Mend:`")  # the subject of a data set, not a GPU; what was written before
 """Phrases in which a word above is right."""
+
+PLACES = (
+    *("src/**/*.py", "research/**/*.py", "benchmarks/**/*.py", "examples/**/*.py"),
+    *("*.md", "docs/**/*.md", "research/**/*.md"),
+)
 
 _WORDS = re.compile("|".join(rf"(?P<w{i}>\b{words}\b)" for i, words in enumerate(REPLACEMENTS)), re.IGNORECASE)
 _ALLOWED = re.compile("|".join(map(re.escape, ALLOWED)), re.IGNORECASE)
@@ -55,7 +60,7 @@ def findings_in_python(source: str) -> Iterator[tuple[int, str, str]]:
 def main(root: Path) -> int:
     """Print all findings below `root`; 1 if there is any."""
     count = 0
-    for path in sorted([*root.glob("src/**/*.py"), *root.glob("README.md"), *root.glob("docs/**/*.md")]):
+    for path in sorted(path for pattern in PLACES for path in root.glob(pattern)):
         text = path.read_text(encoding="utf-8")
         for line, words, replacement in findings_in_python(text) if path.suffix == ".py" else findings(text):
             sys.stdout.write(f'{path.relative_to(root)}:{line}: "{words}": write "{replacement}"\n')

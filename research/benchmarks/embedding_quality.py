@@ -9,7 +9,7 @@ one process. The noise is fast and seeded: these are experiments. The
 classifiers are `gpate evaluate`'s `cnn` and `cnn-wide`, after their last epoch; the lower accuracy counts.
 Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--samples 60000 240000`
 draws the larger number, and trains on the first 60,000 and on all. `--quality` adds the Inception Score and the Frechet distance, by a
-judge trained on the real images. `--keep FOLDER` keeps the releases.
+classifier trained on the real images. `--keep FOLDER` keeps the releases.
 """
 
 from __future__ import annotations

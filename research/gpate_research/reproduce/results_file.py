@@ -9,7 +9,7 @@ rest out, and the next append cuts it off. If a unit was run again, the later li
     >>> read(file)
     []
 
-**Results are not private.** They are computed from real records without noise, and are for benchmark data only.
+**Results are confidential.** They are computed from real records without noise, and are for benchmark data only.
 """
 
 from __future__ import annotations

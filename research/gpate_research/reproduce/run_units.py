@@ -132,7 +132,7 @@ def _running(place: Place) -> int:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether who wrote this lock still runs. It is not asked by trying the lock: whoever takes it at that moment would give up."""
+    """Whether who wrote this lock still runs. It is not asked by trying the lock: a process that takes it at that moment would give up."""
     try:
         os.kill(int(path.read_text()), 0)
     except (ValueError, FileNotFoundError, ProcessLookupError):  # not written yet, finished just now, or killed
