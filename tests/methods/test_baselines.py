@@ -695,7 +695,7 @@ def test_tuned_gs_wgan_has_a_dense_student_and_discriminators_with_weights_for_e
     networks = {name: GSWGANMethod().plan(recipe, IMAGES, 10.0).spec.network for name, recipe in recipes.items()}
     assert networks == {"gswgan": "dcgan", "gswgan-tuned": "dense"}
     tuned = recipes["gswgan-tuned"].of(GSWGAN)
-    assert (tuned.cosines, tuned.diversity, tuned.critic_every) == (10, 0.3, 1)
+    assert (tuned.cosines, tuned.mismatched, tuned.diversity, tuned.critic_every) == (10, 0.5, 0.5, 1)
     adversary, _ = gs_wgan(tmp_path, given(torch.rand(40, 64)), spec=IMAGE, cosines=5, critic="dense")
     layout = adversary.teachers.plan.layout()
     assert layout.loudness == pytest.approx(5 / 3)  # by what is seen, not by pixels
