@@ -76,7 +76,8 @@ _ALL = (
         celeba-gender-s  1        1.88  1.00   1.15     1.00    1.17
         celeba-gender-s  10       -     1.00   1.16     1.00    1.37
         """,
-        note=_CELEBA + "The score depends on the reference classifier, which is trained on real records: the paper's is not ours.",
+        note=_CELEBA
+        + "The score depends on the reference classifier, which is trained on real records: the paper's is not ours.",
     ),
     PaperTable(
         id="table1c",
