@@ -273,8 +273,7 @@ _ALL = (
         celeba-gender-s  accuracy      10       -       ?       -            -             -
         """,
         note="Mean AUROC of logistic regression, random forest and HistGB on Adult; the encoding is that of docs/reference/evaluation.md. "
-        "G-PATE, tuned, is `paper-tuned`; it was fitted with exact noise, and its accuracy is that of `cnn` on 10,000 images. "
-        "DP-GAN with large samples on MNIST at epsilon 10 is evaluated on 20,000.",
+        "G-PATE, tuned, is `paper-tuned`; it was fitted with exact noise, and its accuracy is that of `cnn` on 10,000 images.",
     ),
     PaperTable(
         id="cifar10",
