@@ -580,13 +580,16 @@ def test_one_record_changes_one_discriminator_also_by_the_warm_start(cosines: in
     for number, data in enumerate(neighbours(11)):
         features = data._all.features.repeat(1, 11)[:, : spec.dims]
         data = Given(features, data._all.labels, data._hashes)
-        changes = {"warm_steps": 3, "critic_every": 1, "cosines": cosines, "critic": critic, "mismatched": 0.5}
-        adversary, run = gs_wgan(tmp_path / str(number), data, spec=spec, **changes)
+        changes = {"warm_steps": 3, "critic_every": 1, "cosines": cosines, "critic": critic, "mismatched": 0.9}
+        adversary, run = gs_wgan(tmp_path / str(number), data, spec=spec, iterations=6, **changes)
+        ensemble = adversary.teachers._ensemble
+        # all at once, so that they could reach each other's records
+        ensemble.placement = replace(ensemble.placement, chunk=4)
         player = Student(spec, init=Streams(0).torch("init"))
         adversary.prepare(player, lambda: False)
-        for t in range(2):
+        for t in range(6):
             adversary.turn(t, player, run.transcript)  # the student is not moved
-        states.append(adversary.teachers._ensemble.weights)
+        states.append(ensemble.weights)
     differs = torch.stack([(states[0][name] != states[1][name]).flatten(1).any(1) for name in states[0]]).any(0)
     assert differs.tolist() == [i == owner for i in range(4)]
 

@@ -145,8 +145,8 @@ TUNED = GSWGAN(
     warm_steps=0,
     diversity=0.5,
 )
-"""Tuned for MNIST at epsilon 10: gradients with respect to low cosines, by discriminators that learn in every
-iteration, half of it from their own records with wrong labels."""
+"""Tuned for MNIST at epsilon 10: gradients with respect to low cosines, by discriminators that learn in every iteration,
+with half of the fakes their own records with wrong labels."""
 
 
 class GSWGANMethod(Baseline):
