@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_the_later_line_of_a_unit_counts(tmp_path: Path) -> None:
         append(file, record("a", value))
     (found,) = read(file)
     assert found.value("accuracy", "cnn", "synthetic") == pytest.approx(0.75)
+
+
+def test_a_benchmark_replaces_a_result_whose_scores_say_by_how_many_images() -> None:
+    """`gpate reproduce` scores the FID of at most so many images and says so in the subject; a benchmark's subject is the network."""
+
+    def with_fid(subject: str, created: str) -> Record:
+        fid = Score(group="quality", metric="fid", subject=subject, values=(3.0,))
+        found = Evaluation(kind="image", dataset="digits", subject="run", sizes={}, scores=(fid,))
+        return replace(record("a"), created=created, evaluation=found.to_json())
+
+    earlier, later = with_fid("inception, at most 60000 images", "2026-01-01"), with_fid("inception", "2026-01-02")
+    assert later.replaces(earlier)
+    assert not earlier.replaces(later)
+    assert not with_fid("cnn", "2026-01-02").replaces(earlier)
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", json.dumps({"gpate_reproduce": 2}), '{"gpate_reproduce": 1}'])

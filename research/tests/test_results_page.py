@@ -108,6 +108,24 @@ def test_mean_and_deviation_are_over_seeds() -> None:
     assert beats(one, MNIST) is True
 
 
+def test_the_ceiling_is_that_of_the_first_run_which_has_it() -> None:
+    """A seed that was fitted without an evaluation of real records does not empty the ceiling, and two do not make it a mean."""
+    ceiling = next(cell for cell in CELLS if cell.system == "real" and cell.metric == "accuracy")
+    fit = fit_of(ceiling, "default")
+
+    def seed(number: int, *real: float) -> Record:
+        scores = [
+            Score(group="utility", metric="accuracy", subject=name, source="real", values=(value,))
+            for name, value in zip(("cnn", "cnn-wide"), real, strict=False)
+        ]
+        found = Evaluation(kind="image", dataset=fit.dataset, subject="run", sizes={}, scores=tuple(scores))
+        return replace(of(fit, 0.5, number), evaluation=found.to_json())
+
+    found = Records([seed(0), seed(1, 0.99, 0.98), seed(2, 0.95, 0.94)])
+    assert shown(found.figures(ceiling, "default"), METRICS["accuracy"]) == "0.9800 (1); cnn 0.9900"
+    assert not Records([seed(0)]).figures(ceiling, "default").values
+
+
 def test_the_lower_of_two_networks_counts_and_the_other_is_shown() -> None:
     fit = fit_of(MNIST, "default")
 

@@ -80,19 +80,19 @@ class Records:
             why = unavailable(fit)
             return Figures(reason=f"{NOT_RUN}: {why}" if why else NOT_RUN)
         earlier = False
-        if cell.source == "real":  # the ceiling is the same for every seed
-            records = records[:1]
-        else:  # settings of several versions are not averaged: those of today count, or else the last ones
+        if cell.source != "real":  # settings of several versions are not averaged: those of today count, or else the last ones
             of_today = [record for record in records if not self._earlier(fit, record)]
             last = max(records, key=lambda record: record.created).asked
             records = of_today or [record for record in records if record.asked == last]
             earlier = not of_today
         subjects = metric.lower_of or (metric.subject,)
         found = [[record.value(metric.score, subject, cell.source) for subject in subjects] for record in records]
-        whole = [row for row in found if all(isinstance(value, float) for value in row)]
+        rows = [row for row in found if all(isinstance(value, float) for value in row)] or found
+        if cell.source == "real":  # the ceiling is the same for every fit: that of the first which was compared with it
+            rows = rows[:1]
         columns = [
             (subject, tuple(value for value in column if isinstance(value, float)))
-            for subject, column in zip(subjects, zip(*(whole or found), strict=True), strict=True)
+            for subject, column in zip(subjects, zip(*rows, strict=True), strict=True)
         ]
         columns = sorted((each for each in columns if each[1]), key=lambda each: statistics.fmean(each[1]))
         if not columns:

@@ -94,8 +94,12 @@ class Record:
 
     @property
     def _measured(self) -> set[tuple[str, str]]:
-        """Scores of synthetic records that have a value."""
-        return {(score.metric, score.subject) for score in self._scores if score.source == "synthetic" and score.values}
+        """Scores of synthetic records that have a value. A subject may say after a comma by how many images; benchmarks do not."""
+        return {
+            (score.metric, score.subject.partition(",")[0])
+            for score in self._scores
+            if score.source == "synthetic" and score.values
+        }
 
     @cached_property
     def _scores(self) -> tuple[Score, ...]:
