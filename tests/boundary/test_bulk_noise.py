@@ -24,6 +24,8 @@ from gpate.accounting import Budget
 from gpate.boundary import ExactNoise, Gate, RecordVectors, SampledSum, Sensitive
 from gpate.boundary import bulk_noise as bulk
 from gpate.boundary.bulk_noise import Source, _Law, discrete_gaussian
+from gpate.boundary.noise import LONG
+from gpate.boundary.noise import _draw as opendp
 from gpate.errors import GpateError, InvalidValue
 from tests.boundary.test_noise import discrete_p_value
 
@@ -135,7 +137,7 @@ def test_on_a_fine_grid_it_is_gaussian_down_to_the_last_bits() -> None:
 
 def test_it_agrees_with_opendp() -> None:
     """Neither can be seeded: a false alarm in a million."""
-    ours, theirs = discrete_gaussian(20_000, 3.3), ExactNoise().gaussian(20_000, 3.3)
+    ours, theirs = discrete_gaussian(20_000, 3.3), opendp("gaussian", 20_000, 3.3)
     both = [np.bincount(np.clip(draws + 12, 0, 24), minlength=25) for draws in (ours, theirs)]
     table = np.array(both)[:, np.sum(both, axis=0) >= 20]
     assert stats.chi2_contingency(table).pvalue > 1e-6
@@ -173,8 +175,8 @@ def test_the_traps_of_the_caller_are_not_ours() -> None:
         assert _Law(3.0).decide(2, 0, 0, given_bytes())
 
 
-def test_sampled_releases_need_no_opendp(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are drawn in bulk, from the operating system's randomness; all others by OpenDP."""
+def test_long_vectors_need_no_opendp(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are drawn in bulk, from the operating system's randomness; short ones and the discrete Laplace by OpenDP."""
     for name in [name for name in sys.modules if name.split(".")[0] == "opendp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opendp", None)
@@ -183,5 +185,8 @@ def test_sampled_releases_need_no_opendp(tmp_path: object, monkeypatch: pytest.M
         values = release(Sensitive(RecordVectors(torch.zeros(3, 500))), gate).value
         assert gate.not_for_release == ()
     assert 30 < values.std() < 52, "500 draws tell it to 3%"
-    with pytest.raises(ImportError):
-        ExactNoise().laplace(1, 1.23456)
+    noise = ExactNoise()
+    assert noise.gaussian(LONG, 40.0).any()
+    for draw in (noise.gaussian, noise.laplace):
+        with pytest.raises(ImportError):
+            draw(LONG - 1, 1.23456)

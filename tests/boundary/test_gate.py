@@ -60,7 +60,7 @@ def test_a_query_over_budget_leaves_no_trace(tmp_path: Path) -> None:
     class Counting(ExactNoise):
         drawn = 0
 
-        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
+        def gaussian(self, size: int, sigma: float) -> np.ndarray:
             type(self).drawn += size
             return super().gaussian(size, sigma)
 
@@ -94,7 +94,7 @@ def test_the_line_is_written_before_the_noise_is_drawn(tmp_path: Path) -> None:
     class Watching(ExactNoise):
         lines: list[int] = []
 
-        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
+        def gaussian(self, size: int, sigma: float) -> np.ndarray:
             self.lines.append(len(read_ledger(tmp_path / "l").entries))
             return super().gaussian(size, sigma)
 
@@ -118,7 +118,7 @@ def test_nothing_is_released_if_the_ledger_cannot_be_written(tmp_path: Path, mon
 
 def test_a_value_is_stored_then_charged_then_handed_out(tmp_path: Path) -> None:
     class Watching(ExactNoise):
-        def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
+        def gaussian(self, size: int, sigma: float) -> np.ndarray:
             seen.append(("draw", len(read_ledger(tmp_path / "l").entries)))
             return super().gaussian(size, sigma)
 

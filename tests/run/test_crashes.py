@@ -98,7 +98,7 @@ class KeyedNoise(ExactNoise):
     def __init__(self, chain: str) -> None:
         self._generator = np.random.default_rng(int(chain[:16], 16))
 
-    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> np.ndarray:
+    def gaussian(self, size: int, sigma: float) -> np.ndarray:
         return np.rint(self._generator.normal(scale=sigma, size=size)).astype(np.int64)
 
     def laplace(self, size: int, scale: float) -> np.ndarray:

@@ -80,7 +80,9 @@ class Records:
             why = unavailable(fit)
             return Figures(reason=f"{NOT_RUN}: {why}" if why else NOT_RUN)
         earlier = False
-        if cell.source != "real":  # settings of several versions are not averaged: those of today count, or else the last ones
+        if (
+            cell.source != "real"
+        ):  # settings of several versions are not averaged: those of today count, or else the last ones
             of_today = [record for record in records if not self._earlier(fit, record)]
             last = max(records, key=lambda record: record.created).asked
             records = of_today or [record for record in records if record.asked == last]

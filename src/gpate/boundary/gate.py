@@ -23,7 +23,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
@@ -112,8 +111,6 @@ class Voucher:
         scale = event.scale if isinstance(event, Laplace) else event.sigma
         noise = self._take()
         draw = noise.laplace if isinstance(event, Laplace) else noise.gaussian
-        if isinstance(event, SampledNoise):  # a network's gradient, step after step
-            draw = partial(noise.gaussian, bulk=True)
         if event.grid is None:
             return np.asarray(values * unit + draw(values.size, scale).reshape(values.shape), dtype=np.float64)
         steps_per_unit = unit / event.grid

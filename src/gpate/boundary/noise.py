@@ -1,10 +1,10 @@
 """The noise itself.
 
 `ExactNoise` draws from the discrete Gaussian and the discrete Laplace, exactly, by OpenDP's samplers (Canonne, Kamath
-and Steinke 2020: rational arithmetic only) seeded by the operating system. What networks release at every step is too long for
-them: that noise is drawn from the same law, as exactly, by `gpate.boundary.bulk_noise`. `FastNoise` draws floating-point noise
-with numpy: for experiments, because floating-point noise can leak the value it hides in its low bits (Mironov 2012)
-and its generator is not made to resist guessing. A run with it is stamped `not for release`.
+and Steinke 2020: rational arithmetic only) seeded by the operating system. They take some 15 microseconds a number, and a run
+may draw millions: Gaussian noise for long vectors is drawn from the same law, as exactly, by `gpate.boundary.bulk_noise`.
+`FastNoise` draws floating-point noise with numpy: for experiments, because floating-point noise can leak the value it hides in
+its low bits (Mironov 2012) and its generator is not made to resist guessing. A run with it is stamped `not for release`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from gpate.errors import GpateError, InvalidValue, require_count, require_positi
 
 Steps = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+LONG = 100
+"""Numbers from which Gaussian noise is drawn in bulk."""
 
 MAX_STEPS = 2**62
 """Counts and noise are added as 64-bit integers; anything near the edge is refused rather than wrapped."""
@@ -40,15 +43,15 @@ class Noise(Protocol):
     def draw_for(self, line: int) -> None:
         """Comes before the draw that this line of a ledger pays for: seeded noise is a function of its seed and the line."""
 
-    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats | Steps:
-        """Centred Gaussian noise: whole steps if exact, where sigma is in steps too. `bulk`: millions are needed, and soon."""
+    def gaussian(self, size: int, sigma: float) -> Floats | Steps:
+        """Centred Gaussian noise: whole steps if exact, where sigma is in steps too."""
 
     def laplace(self, size: int, scale: float) -> Floats | Steps:
         """Centred Laplace noise: whole steps if exact, where the scale is in steps too."""
 
 
 class ExactNoise:
-    """Exact discrete noise from the operating system's randomness, through OpenDP or in bulk."""
+    """Exact discrete noise from the operating system's randomness, by OpenDP or, `LONG` vectors, in bulk."""
 
     name = "exact"
     exact = True
@@ -56,11 +59,11 @@ class ExactNoise:
     def draw_for(self, line: int) -> None:
         """Nothing: it has no state."""
 
-    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Steps:
+    def gaussian(self, size: int, sigma: float) -> Steps:
         """The discrete Gaussian on the integers: P(x) proportional to exp(-x^2 / (2 sigma^2))."""
         sigma = require_positive("sigma", sigma)
         _check(size, sigma)
-        return discrete_gaussian(size, sigma) if bulk else _draw("gaussian", size, sigma)
+        return discrete_gaussian(size, sigma) if size >= LONG else _draw("gaussian", size, sigma)
 
     def laplace(self, size: int, scale: float) -> Steps:
         """The discrete Laplace on the integers: P(x) proportional to exp(-|x| / scale)."""
@@ -121,7 +124,7 @@ class FastNoise:
             self._own_generator()
             self._generator = np.random.default_rng([self.seed, line])
 
-    def gaussian(self, size: int, sigma: float, *, bulk: bool = False) -> Floats:
+    def gaussian(self, size: int, sigma: float) -> Floats:
         """Continuous Gaussian noise."""
         return self._own_generator().standard_normal(require_count("size", size)) * require_positive("sigma", sigma)
 
