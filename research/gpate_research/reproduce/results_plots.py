@@ -54,7 +54,7 @@ def plot_accuracy(path: Path, records: Records) -> None:
         x, y = zip(*claimed, strict=True)
         ax.plot(x, y, color=_PAPER, ls="--", marker="o", mfc="white", lw=1.6, label="G-PATE, the paper's claim")
         kinds: tuple[tuple[Kind, str, str, str], ...] = (
-            ("published", _PUBLISHED, "D", "ours, as published"),
+            ("published", _PUBLISHED, "D", "G-PATE as published, run here"),
             ("default", _DEFAULT, "o", "ours, default"),
         )
         for kind, colour, mark, name in kinds:
@@ -122,7 +122,7 @@ def _blocks(dataset: str, records: Records, results: Path) -> list[tuple[str, ND
         assert fit is not None
         picture = samples_folder(results) / f"{Unit(fit=fit, seed=0, quick=records.quick).slug}.png"
         if records.of(fit) and picture.exists():
-            name = "ours, default" if kind == "default" else "ours, as published"
+            name = "ours, default" if kind == "default" else "G-PATE as published"
             found.append((f"{name}, ε = {epsilon:g}", np.asarray(Image.open(picture))))
     return found
 
