@@ -108,22 +108,29 @@ def test_mean_and_deviation_are_over_seeds() -> None:
     assert beats(one, MNIST) is True
 
 
-def test_the_ceiling_is_that_of_the_first_run_which_has_it() -> None:
-    """A seed that was fitted without an evaluation of real records does not empty the ceiling, and two do not make it a mean."""
+def test_the_ceiling_is_that_of_the_last_run_on_the_data_set_which_has_it() -> None:
+    """It is none of one fit. A run without an evaluation of real records does not empty it, and two do not make it a mean."""
     ceiling = next(cell for cell in CELLS if cell.system == "real" and cell.metric == "accuracy")
     fit = fit_of(ceiling, "default")
+    other = replace(fit, recipe="dpgan", epsilon=10.0)
 
-    def seed(number: int, *real: float) -> Record:
+    def seed(number: int, *real: float, fit: Fit = fit) -> Record:
         scores = [
             Score(group="utility", metric="accuracy", subject=name, source="real", values=(value,))
             for name, value in zip(("cnn", "cnn-wide"), real, strict=False)
         ]
         found = Evaluation(kind="image", dataset=fit.dataset, subject="run", sizes={}, scores=tuple(scores))
-        return replace(of(fit, 0.5, number), evaluation=found.to_json())
+        made = of(fit, 0.5, number)
+        return replace(made, evaluation=found.to_json(), created=f"2026-01-0{number + 1}")
 
-    found = Records([seed(0), seed(1, 0.99, 0.98), seed(2, 0.95, 0.94)])
-    assert shown(found.figures(ceiling, "default"), METRICS["accuracy"]) == "0.9800 (1); cnn 0.9900"
-    assert not Records([seed(0)]).figures(ceiling, "default").values
+    def text(*records: Record) -> str:
+        return shown(Records(records).figures(ceiling, "default"), METRICS["accuracy"])
+
+    assert text(seed(0, 0.95, 0.94), seed(1, 0.99, 0.98), seed(2), seed(3, 0.97)) == "0.9800 (1); cnn 0.9900"
+    assert text(seed(0, 0.95, 0.94), seed(1), seed(2, 0.99, 0.98, fit=other)) == "0.9800 (1); cnn 0.9900"
+    assert text(seed(2, 0.99, 0.98, fit=other)) == "0.9800 (1); cnn 0.9900"
+    assert text(seed(0)) == "n/a"
+    assert text(seed(0, 0.9, 0.8, fit=replace(fit, dataset="digits"))) == NOT_RUN
 
 
 def test_the_lower_of_two_networks_counts_and_the_other_is_shown() -> None:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpate_research.reproduce.cells import METRICS, SHORT, SYSTEMS, Cell, Fit, Kind, Metric, unavailable
 from gpate_research.reproduce.results_file import Record
 
 NOT_RUN = "not run"
+
+Values = list[float | str | None]
+"""The values of a record by each of the networks of which the lower counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,10 @@ class Records:
         """By seed."""
         return self._by_fit.get(fit.id, [])
 
+    def _on(self, dataset: str) -> list[Record]:
+        """Of every fit on a data set, the last made last."""
+        return sorted((each for each in self.all if each.data.get("name") == dataset), key=lambda each: each.created)
+
     def figures(self, cell: Cell, kind: Kind) -> Figures:
         """What stands in a cell."""
         fit, metric = cell.fit(kind), METRICS[cell.metric]
@@ -75,31 +82,30 @@ class Records:
             return Figures()
         if metric.missing:
             return Figures(reason=metric.missing)
-        records = self.of(fit)
+        real = cell.source == "real"
+        records = self._on(fit.dataset) if real else self.of(fit)
         if not records:
             why = unavailable(fit)
             return Figures(reason=f"{NOT_RUN}: {why}" if why else NOT_RUN)
         earlier = False
-        if (
-            cell.source != "real"
-        ):  # settings of several versions are not averaged: those of today count, or else the last ones
+        if not real:  # settings of several versions are not averaged: those of today count, or else the last ones
             of_today = [record for record in records if not self._earlier(fit, record)]
             last = max(records, key=lambda record: record.created).asked
             records = of_today or [record for record in records if record.asked == last]
             earlier = not of_today
         subjects = metric.lower_of or (metric.subject,)
         found = [[record.value(metric.score, subject, cell.source) for subject in subjects] for record in records]
-        rows = [row for row in found if all(isinstance(value, float) for value in row)] or found
-        if cell.source == "real":  # the ceiling is the same for every fit: that of the first which was compared with it
-            rows = rows[:1]
+        rows = _with(all, found) or _with(any, found)
+        if real:  # the same for every fit: by the last that was compared with it
+            rows = rows[-1:]
+        if not rows:
+            reasons_ = (value for row in found for value in row if isinstance(value, str))
+            return Figures(reason=next(reasons_, "not measured"))
         columns = [
             (subject, tuple(value for value in column if isinstance(value, float)))
             for subject, column in zip(subjects, zip(*rows, strict=True), strict=True)
         ]
         columns = sorted((each for each in columns if each[1]), key=lambda each: statistics.fmean(each[1]))
-        if not columns:
-            reasons_ = (value for row in found for value in row if isinstance(value, str))
-            return Figures(reason=next(reasons_, "not measured"))
         best: tuple[float, ...] = ()
         if cell.metric == "accuracy" and kind == "published" and cell.source == "synthetic":
             known = [record.value("legacy_best_epoch", metric.lower_of[0], cell.source) for record in records]
@@ -111,6 +117,11 @@ class Records:
         from gpate_research.reproduce.units import Unit, is_of_today
 
         return not is_of_today(record.asked, Unit(fit=fit, seed=record.seed, quick=self.quick))
+
+
+def _with(of: Callable[[Iterable[bool]], bool], rows: list[Values]) -> list[Values]:
+    """The rows in which all values are there, or any."""
+    return [row for row in rows if of(isinstance(value, float) for value in row)]
 
 
 def shown(figures: Figures, metric: Metric) -> str:
