@@ -186,29 +186,14 @@ def test_check_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "1 x 28 x 28" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ("{kind: image, height: 30, width: 28}", "image size must be a multiple of 4 each way. Got '30x28'."),
-        (
-            "{kind: table, target: y, columns: {y: {type: boolean}}}",
-            "columns must be at least one beside the target. Got ['y'].",
-        ),
-    ],
-    ids=["image", "table"],
-)
-def test_what_no_recipe_can_be_fitted_to_is_no_valid_schema(
-    schema: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_recipe_can_be_fitted_to_is_no_valid_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Check says what fit says."""
-    path = tmp_path / "s.yaml"
-    path.write_text(schema)
-    np.savez(tmp_path / "image.npz", images=np.zeros((4, 30, 28), dtype=np.uint8))
-    pd.DataFrame({"y": [True, False]}).to_csv(tmp_path / "table.csv", index=False)
-    data = tmp_path / ("image.npz" if "image" in schema else "table.csv")
+    path, data = tmp_path / "s.yaml", tmp_path / "table.csv"
+    path.write_text("{kind: table, target: y, columns: {y: {type: boolean}}}")
+    pd.DataFrame({"y": [True, False]}).to_csv(data, index=False)
     assert gpate("fit", data, "--schema", path, "--out", tmp_path / "run") == 2
     said = capsys.readouterr().err
-    assert words in said
+    assert "columns must be at least one beside the target. Got ['y']." in said
     for form in ([], ["--json"]):
         assert gpate("schema", "check", path, *form) == 2
         assert capsys.readouterr() == ("", said)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
@@ -49,7 +49,21 @@ def test_the_four_phases_are_the_convolution_of_the_doubled_image(
     torch.testing.assert_close(found, F.conv2d(doubled(x), weight, padding=1), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("side", "channels"), [(8, 1), (12, 3), (28, 1)])
+@pytest.mark.parametrize("network", ["dcgan", "narrow", "residual", "dense"])
+@given(height=st.integers(1, 70), width=st.integers(1, 70), channels=st.sampled_from([1, 3]))
+@settings(max_examples=5)
+def test_images_have_any_size(network: str, height: int, width: int, channels: int) -> None:
+    """And every pixel of them depends on the latent numbers, those at the lower and right edge too."""
+    spec = GeneratorSpec(
+        kind="image", classes=2, channels=channels, height=height, width=width, network=network, latent=5, maps=2
+    )
+    made, stream = build_network(spec), torch.Generator().manual_seed(0)
+    initialise(made, stream)
+    images = made(spec.latents(9, stream), torch.arange(9) % 2).view(9, *spec.shape)
+    assert bool((images.detach().std(0) > 0).all())
+
+
+@pytest.mark.parametrize(("side", "channels"), [(8, 1), (12, 3), (17, 1), (28, 1)])
 def test_sampling_gives_what_training_sees(side: int, channels: int) -> None:
     """Gradients are only computed on the plain path. Statistics, scales and shifts are not at their start."""
     spec = GeneratorSpec(

@@ -223,15 +223,13 @@ def test_finished_students_sample_the_same_for_the_same_stream_in_any_chunk() ->
     assert small.shape == large.shape == (50, 64)
 
 
-def test_sizes_that_cannot_be_built_are_named() -> None:
-    with pytest.raises(InvalidValue, match="30x30"):
-        GeneratorSpec(kind="image", channels=1, height=30, width=30, classes=2)
+def test_a_kind_that_cannot_be_built_is_named() -> None:
     with pytest.raises(InvalidValue, match="'video'"):
         GeneratorSpec(kind="video", width=3, classes=2)
 
 
 @pytest.mark.parametrize("network", ["dcgan", "narrow"])
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 48), (3, 64, 64)])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 48), (3, 64, 64), (3, 17, 30)])
 def test_a_folded_generator_is_the_generator(shape: tuple[int, int, int], network: str) -> None:
     """With weights, shifts and statistics that are nothing special, so that a forgotten one would show."""
     channels, height, width = shape

@@ -18,6 +18,7 @@ from gpate.release import release_files
 from gpate.run.folder import RunFolderError
 from gpate.run.progress import Interrupted
 from gpate.run.transcript import _AnswerFile
+from gpate.schema import ImageSchema
 from tests.methods.checks import (
     CHECKS,
     EPSILON,
@@ -29,7 +30,7 @@ from tests.methods.checks import (
     tally,
     weights,
 )
-from tests.methods.small import FAST
+from tests.methods.small import FAST, images
 
 pytestmark = pytest.mark.usefixtures("small_students")
 
@@ -176,6 +177,16 @@ CASES = [(check, system, kind) for check in CHECKS for system in SYSTEMS.values(
 )
 def test_check(check: Check, system: System, kind: str, tmp_path: Path) -> None:
     check(system, kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [s for s in SYSTEMS.values() if "image" in s.kinds], ids=name)
+def test_images_have_any_size(system: System, tmp_path: Path) -> None:
+    pictures, labels = images()
+    schema = ImageSchema(height=7, width=9, channels=1, classes=("bar", "dot"))
+    odd = np.pad(pictures, ((0, 0), (0, 0), (0, 1)))[:, :7]
+    assert system.model().fit(odd, labels, schema=schema, out=tmp_path / "run").sample(5, seed=0)[0].shape == (5, 7, 9)
+    assert verify(tmp_path / "run" / "release").passed
 
 
 @pytest.mark.usefixtures("repeatable")

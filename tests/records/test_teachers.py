@@ -24,6 +24,7 @@ NETWORKS = {
     "paper": teacher_network("paper", kind="image", shape=(1, 8, 8), classes=3),
     "official": teacher_network("official", kind="image", shape=(1, 8, 8), classes=3),
     "colour": teacher_network("official", kind="image", shape=(3, 16, 16), classes=2),
+    "odd": teacher_network("official", kind="image", shape=(1, 7, 10), classes=3),
     "table": teacher_network("paper", kind="table", shape=(1, 1, 9), classes=3),
 }
 
@@ -316,7 +317,7 @@ def test_a_gradient_penalty_on_the_gpu_is_that_on_the_processor() -> None:
         assert error < 1e-2 * exact.square().mean().sqrt()
 
 
-@pytest.mark.parametrize("size", [8, 28])
+@pytest.mark.parametrize("size", [8, 13, 28])
 def test_a_projected_discriminator_is_normalised_over_each_record_and_has_weights_for_every_class(size: int) -> None:
     """Against torch's own layers, record by record."""
     network = teacher_network("projected", kind="image", shape=(1, size, size), classes=3)
@@ -331,7 +332,7 @@ def test_a_projected_discriminator_is_normalised_over_each_record_and_has_weight
             kernels = own[layer].view(len(own[layer]), -1, 5, 5)
             h = F.conv2d(h, kernels, own[f"{layer}.label"][c] + own[f"{layer}.shift"], stride=2, padding=2)
             h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)
-        h = F.adaptive_avg_pool2d(h, min(4, size // 4))
+        h = F.adaptive_avg_pool2d(h, min(4, -(-size // 4)))
         h = F.linear(h.flatten(1), own["dense"].T, own["dense.label"][c] + own["dense.shift"])
         h = F.leaky_relu(F.layer_norm(h, h.shape[1:], eps=EPS), LEAK)[0]
         score = h @ (own["out"][:, 0] + own["out.class"][c]) + own["out.label"][c, 0]

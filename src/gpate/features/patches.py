@@ -70,9 +70,11 @@ class Patches:
             self.halvings += 1
         self.dims = 2 * len(bank) * grid**2
         self._centred = bank - bank.mean((1, 2, 3), keepdim=True)
-        places = [(size >> self.halvings) - PATCH + 1 for size in shape[1:]]
-        each = torch.eye(math.prod(places), dtype=bank.dtype, device=bank.device).view(-1, 1, *places)
-        self._fields = F.adaptive_avg_pool2d(each, grid).flatten(1)  # [places, grid^2]
+        places = [
+            torch.eye((size >> self.halvings) - PATCH + 1, dtype=bank.dtype, device=bank.device) for size in shape[1:]
+        ]
+        rows, columns = (F.adaptive_avg_pool1d(each, grid) for each in places)
+        self._fields = torch.kron(rows, columns)  # [places, grid^2]
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, dims]."""

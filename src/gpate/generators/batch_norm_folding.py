@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.generators.networks import LEAK, ImageGenerator, phases
+from gpate.generators.networks import LEAK, ImageGenerator, cropped, phases
 from gpate.torch_utils import has_triton
 
 
@@ -90,9 +90,10 @@ class FoldedGenerator:
         h = F.conv2d(h, self.last, padding=1)
         if _by_kernels(h):
             out: Tensor = _kernels().image(h.contiguous(memory_format=torch.channels_last), self.table, labels)
-            return out
-        h = h[:, : self.table.shape[1]].float()
-        return F.pixel_shuffle(h.add_(self.table[labels]), 2).sigmoid_().flatten(1)
+        else:
+            h = h[:, : self.table.shape[1]].float()
+            out = F.pixel_shuffle(h.add_(self.table[labels]), 2).sigmoid_()
+        return cropped(out.view(-1, self.spec.channels, *self.spec.canvas), self.spec).flatten(1)
 
     @staticmethod
     def _activated(h: Tensor, table: Tensor, labels: Tensor) -> Tensor:

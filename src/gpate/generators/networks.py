@@ -92,9 +92,6 @@ class GeneratorSpec:
         if self.spread and (self.network != "dense" or self.latent <= self.spread_numbers):
             least = self.spread_numbers + 1
             raise InvalidValue("spread", self.spread, f"0, unless the network is dense and has {least} latent numbers")
-        if self.kind == "image" and (self.height % 4 or self.width % 4):
-            size = f"{self.height}x{self.width}"
-            raise InvalidValue("image size", size, "a multiple of 4 each way", "Pad or resize the images first.")
         object.__setattr__(self, "softmax", tuple((int(a), int(b)) for a, b in self.softmax))
 
     @property
@@ -106,6 +103,11 @@ class GeneratorSpec:
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of one record."""
         return self.channels, self.height, self.width
+
+    @property
+    def canvas(self) -> tuple[int, int]:
+        """Height and width up to a multiple of 4: what networks that double a small map make, and crop to the image."""
+        return -(-self.height // 4) * 4, -(-self.width // 4) * 4
 
     @property
     def spread_numbers(self) -> int:
@@ -197,11 +199,12 @@ class ImageGenerator(nn.Module):
         super().__init__()
         self.spec = spec
         stages, last = 2, spec.maps if spec.network == "narrow" else _LAST_MAPS
-        if spec.height >= 32 and spec.height % 8 == 0 and spec.width % 8 == 0:
-            stages = 4 if spec.height >= 64 and spec.height % 16 == 0 and spec.width % 16 == 0 else 3
+        height, width = spec.canvas
+        if height >= 32 and height % 8 == 0 and width % 8 == 0:
+            stages = 4 if height >= 64 and height % 16 == 0 and width % 16 == 0 else 3
         maps = [last * 2**i for i in reversed(range(stages))]
         hidden = 16 * last
-        self.base = (maps[0], spec.height // 2**stages, spec.width // 2**stages)
+        self.base = (maps[0], height // 2**stages, width // 2**stages)
         base = self.base[0] * self.base[1] * self.base[2]
         y = spec.classes
         self.dense1 = nn.Linear(spec.latent + y, hidden, bias=False)
@@ -224,7 +227,7 @@ class ImageGenerator(nn.Module):
             h = up(torch.cat([h, planes], 1))
             if i < len(self.norms):
                 h = F.leaky_relu(self.norms[i](h), LEAK)
-        return torch.sigmoid(h).flatten(1)
+        return torch.sigmoid(cropped(h, self.spec)).flatten(1)
 
 
 class ResidualUp(nn.Module):
@@ -310,10 +313,11 @@ class ResidualGenerator(nn.Module):
         super().__init__()
         self.spec = spec
         stages = 2
-        while spec.height % 2 ** (stages + 1) == spec.width % 2 ** (stages + 1) == 0 and spec.height > 4 * 2**stages:
+        height, width = spec.canvas
+        while height % 2 ** (stages + 1) == width % 2 ** (stages + 1) == 0 and height > 4 * 2**stages:
             stages += 1
         widths = [spec.maps * 2 ** min(i, 2) for i in reversed(range(stages + 1))]
-        self.base = (widths[0], spec.height // 2**stages, spec.width // 2**stages)
+        self.base = (widths[0], height // 2**stages, width // 2**stages)
         self.dense = nn.Linear(spec.latent + spec.classes, self.base[0] * self.base[1] * self.base[2])
         self.blocks = nn.ModuleList(ResidualUp(i, o, spec.classes) for i, o in pairwise(widths))
         self.norm = ClassNorm(widths[-1], spec.classes)
@@ -327,8 +331,13 @@ class ResidualGenerator(nn.Module):
             h = h.contiguous(memory_format=torch.channels_last)
         for block in self.blocks:
             h = block(h, y)
-        images = torch.sigmoid(self.out(self.norm(h, y)))
+        images = torch.sigmoid(cropped(self.out(self.norm(h, y)), self.spec))
         return (moved(images, z[:, -2:], self.spec.shift) if self.spec.shift else images).flatten(1)
+
+
+def cropped(canvas: Tensor, spec: GeneratorSpec) -> Tensor:
+    """The image in the upper left corner of its canvas: [m, channels, *spec.canvas] -> [m, channels, height, width]."""
+    return canvas[:, :, : spec.height, : spec.width]
 
 
 def moved(images: Tensor, where: Tensor, most: int) -> Tensor:

@@ -69,6 +69,8 @@ def _standardised(h: Tensor, over: tuple[int, ...], scale: Tensor | float = 1.0)
 class ImageTeacher(TeacherNetwork):
     """5x5 convolutions of stride 2, a fully connected layer, one logit; label into every layer, leaky ReLU.
 
+    An odd number of rows or columns is halved up, as by torch's convolutions: one of zeros is added.
+
     Args:
         shape: (channels, height, width).
         classes: number of classes.
@@ -98,18 +100,18 @@ class ImageTeacher(TeacherNetwork):
         fields: int | None = None,
         hidden: int = 256,
     ) -> None:
-        _, height, width = shape
-        if height % 2 ** len(kernels) or width % 2 ** len(kernels):
-            raise InvalidValue(
-                "image size", f"{height}x{width}", f"divisible by {2 ** len(kernels)}", "Use fewer convolutions."
-            )
         self.shape, self.classes, self.kernels = shape, classes, kernels
         self.norm, self.norm_first, self.record_norm = norm, norm and norm_first, record_norm
         self.projection, self.hidden = projection, hidden
         self.wide = "dense" if norm else None
-        self.last = (height >> len(kernels), width >> len(kernels))
+        self.last = self._size(len(kernels))
         self.fields = self.last if fields is None else (min(fields, self.last[0]), min(fields, self.last[1]))
         self.flat = kernels[-1] * math.prod(self.fields)
+
+    def _size(self, convolutions: int) -> tuple[int, int]:
+        """Height and width of the maps after so many of them."""
+        step = 2**convolutions
+        return -(-self.shape[1] // step), -(-self.shape[2] // step)
 
     def shapes(self) -> dict[str, tuple[tuple[int, ...], float]]:
         """DCGAN's start: N(0, 0.02^2), normalisation at one, shifts at zero; without normalisation 1/sqrt(inputs)."""
@@ -140,8 +142,7 @@ class ImageTeacher(TeacherNetwork):
         """Patches and a few copies of each map."""
         kept, before = 0, self.shape[0]
         for i, maps in enumerate(self.kernels):
-            positions = (self.shape[1] >> (i + 1)) * (self.shape[2] >> (i + 1))
-            kept += positions * (before * KERNEL**2 + 5 * maps)
+            kept += math.prod(self._size(i + 1)) * (before * KERNEL**2 + 5 * maps)
             before = maps
         return kept + 2 * self.flat + 5 * self.hidden
 
@@ -150,11 +151,12 @@ class ImageTeacher(TeacherNetwork):
     ) -> Tensor:
         """Real and fake batches share every matrix product and are normalised apart."""
         n, s, m, _ = x.shape
-        _, height, width = self.shape
         flat_y = y.reshape(n, s * m, self.classes)
         h = x.reshape(n, s * m, *self.shape).transpose(1, 2)
         for i, maps in enumerate(self.kernels):
-            height, width = height // 2, width // 2
+            height, width = self._size(i + 1)
+            if h.shape[3:] != (2 * height, 2 * width):
+                h = F.pad(h, (0, 2 * width - h.shape[4], 0, 2 * height - h.shape[3]))
             label = product(flat_y, p[f"conv{i}.label"])
             h = convolution(p[f"conv{i}"], h).view(n, maps, s * m, height * width)
             scale, shift = p.get(f"conv{i}.scale"), p[f"conv{i}.shift"]
@@ -292,11 +294,10 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
     if kind == "table":
         return DenseTeacher(shape[2], classes)
     if variant == "projected":
-        kernels = (32,) if min(shape[1:]) % 4 else (16, 32)
         options: dict[str, Any] = {"record_norm": True, "projection": True, "fields": _FIELDS, "hidden": 32}
-        return ImageTeacher(shape, classes, kernels=kernels, norm=False, **options)
-    if variant == "paper" or min(shape[1:]) % 4:
-        return ImageTeacher(shape, classes, kernels=(32,), norm_first=variant != "plain", norm=variant != "plain")
+        return ImageTeacher(shape, classes, kernels=(16, 32), norm=False, **options)
+    if variant == "paper":
+        return ImageTeacher(shape, classes, kernels=(32,), norm_first=True)
     if variant == "official":
         return ImageTeacher(shape, classes, kernels=(shape[0] + classes, 32 + classes))
     return ImageTeacher(shape, classes, kernels=(64, 128) if variant == "dcgan" else (16, 32), norm=variant == "dcgan")
