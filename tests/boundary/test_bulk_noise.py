@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpate.accounting import Budget
-from gpate.boundary import ExactNoise, Gate, RecordVectors, SampledSum, Sensitive
+from gpate.boundary import ExactNoise, Gate, NoisyCategories, RecordVectors, SampledSum, Sensitive
 from gpate.boundary import bulk_noise as bulk
 from gpate.boundary.bulk_noise import Source, _Law, discrete_gaussian
 from gpate.boundary.noise import LONG
@@ -173,6 +173,19 @@ def test_tiny_noise_is_none_and_takes_no_time(sigma: float) -> None:
 def test_the_traps_of_the_caller_are_not_ours() -> None:
     with decimal.localcontext(decimal.Context(traps=[decimal.Inexact, decimal.Rounded])):
         assert _Law(3.0).decide(2, 0, 0, given_bytes())
+
+
+@pytest.mark.parametrize("distinct", [1, LONG - 1, LONG])
+def test_how_many_values_occur_does_not_choose_the_sampler(
+    distinct: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their number is secret, and one of the two samplers is slower, and may be missing."""
+    monkeypatch.setattr("gpate.boundary.noise._draw", None)
+    values = np.repeat([f"v{i}" for i in range(distinct)], 300)
+    with Gate.create(f"{tmp_path}/l", Budget(epsilon=10.0, delta=1e-5)) as gate:
+        release = NoisyCategories(columns=("c",), sigma=3.0, threshold=30.0)
+        listed = release([Sensitive({"c": values})], gate).value["c"]
+    assert len(listed) == distinct
 
 
 def test_long_vectors_need_no_opendp(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

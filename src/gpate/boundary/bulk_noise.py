@@ -15,8 +15,9 @@ largest at k = 1, and c = 0.2 covers that (c = 0 where r >= 1.178). The sign is 
 **Exactly.** "Kept with probability a" means: a uniform U in [0, 1), of unendingly many bits, is below a. Its first 64 bits and a in
 double precision decide that, unless they are within 2^-36 of each other, relatively. Rounding amounts to less than 2^-43 wherever a is
 not below all U but 0: then x^2 / (2 sigma^2) is below 60. In between, once in 10^10 numbers, a is bracketed by rationals and U given
-more bits until they part. So the law depends on the rounding of no floating-point number; only the time does, and that tells
-of the noise alone. A draw that 64 bits cannot hold ends in an error: |x| >= 64 sigma at the least, with probability below e^-2000.
+more bits until they part. So the law depends on the rounding of no floating-point number. The time depends on how many proposals are
+refused, which is independent of those that are kept, and on how many numbers are drawn. A proposal that 64 bits cannot hold, which comes
+with probability 2^-64 at most and would be kept with probability below e^-2000, ends in an error.
 
     >>> noise = discrete_gaussian(1000, 5.0)
     >>> noise.dtype, bool(abs(noise.mean()) < 2)

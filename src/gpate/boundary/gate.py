@@ -42,7 +42,7 @@ from gpate.accounting import (
 )
 from gpate.accounting.budget import merged
 from gpate.accounting.events import GaussianNoise, SampledNoise
-from gpate.boundary.noise import MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
+from gpate.boundary.noise import LONG, MAX_STEPS, ExactNoise, FastNoise, Floats, Noise
 from gpate.boundary.values import Released
 from gpate.errors import BudgetExceeded, InvalidValue, LedgerMismatch, VoucherSpent, require_positive
 from gpate.neighbours import RECORD
@@ -97,7 +97,8 @@ class Voucher:
             unit: a power of two, and a whole multiple of the event's grid.
 
         Returns:
-            The noised values in natural units, as float64. With exact noise all arithmetic up to here is on integers.
+            The noised values in natural units, as float64. With exact noise all values up to here are whole numbers, and rounding decides
+            nothing.
         """
         expected = self.event.draws * self.event.count if hasattr(self.event, "grid") else 0
         if values.size != expected and not self.event.any_number:
@@ -119,7 +120,9 @@ class Voucher:
         if values.size and (max(0, int(values.max())) - min(0, int(values.min()))) * int(steps_per_unit) >= MAX_STEPS:
             raise InvalidValue("grid", event.grid, "coarse enough for 64-bit sums", "Use a larger sigma.")
         steps = values.astype(np.int64) * int(steps_per_unit)
-        noisy = steps + draw(values.size, scale / event.grid).astype(np.int64).reshape(values.shape)
+        # exact noise has two samplers: a number that the event keeps secret must not choose between them
+        number = max(values.size, LONG) if event.any_number else values.size
+        noisy = steps + draw(number, scale / event.grid).astype(np.int64)[: values.size].reshape(values.shape)
         return np.asarray(noisy * event.grid, dtype=np.float64)
 
     def standard_normal(self) -> float:

@@ -51,7 +51,7 @@ class Noise(Protocol):
 
 
 class ExactNoise:
-    """Exact discrete noise from the operating system's randomness, by OpenDP or, `LONG` vectors, in bulk."""
+    """Exact discrete noise from the operating system's randomness: by OpenDP, and Gaussian noise for `LONG` numbers or more in bulk."""
 
     name = "exact"
     exact = True
