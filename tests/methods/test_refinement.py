@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,25 @@ def test_the_votes_have_their_share_of_the_budget(share: float, tmp_path: Path) 
     one = math.fsum(e.count * e.mu**2 for e in made.settings_.of(Mechanism).iteration(64))
     assert votes <= (whole - counts) * share * (1 + 1e-6) < votes + one  # until not one more fits
     assert made.privacy.spend <= 2.0
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_a_budget_without_room_for_one_iteration_is_refused_before_a_record_is_read(
+    factor: float, tmp_path: Path
+) -> None:
+    """At the edge: noise for which exactly one iteration would fit, and a little less and more."""
+    mechanism = Mechanism(**{name: SMALL[name] for name in ("teachers", "samples", "projected_dims")}, vote_sigma=1.0)
+    mechanism = replace(mechanism, threshold_sigma=1.0)
+    whole = mu_for(2.0, delta=1e-5) ** 2 * 0.999 * 0.99 * 0.3
+    sigma = math.sqrt(math.fsum(e.count * e.mu**2 for e in mechanism.iteration(64)) / whole)
+    noise = {"threshold_sigma": factor * sigma, "vote_sigma": factor * sigma}
+    if factor < 1:
+        with pytest.raises(InvalidValue, match="enough for one iteration"):
+            fitted(tmp_path / "run", settings=noise)
+        assert not (tmp_path / "run" / "release").exists()
+    else:
+        assert fitted(tmp_path / "run", settings=noise).privacy.events["GNMax"] >= 1
+        assert verify(tmp_path / "run" / "release").passed
 
 
 REPEATED = {"iterations": 4, "threshold": 0.1}

@@ -64,16 +64,7 @@ class PateMethod(Method):
 
     def check_budget(self, settings: Settings, *, budget: Budget, dims: int) -> None:
         """One iteration at least must fit, unless there is no noise, or it is still to be chosen."""
-        mechanism = settings.of(Mechanism)
-        if mechanism.noiseless or mechanism.teachers is None:
-            return
-        if not budget.allows(mechanism.iteration(dims)):
-            raise InvalidValue(
-                "epsilon",
-                budget.epsilon,
-                "enough for one iteration with this recipe's noise",
-                "Fix: raise epsilon, or threshold_sigma and vote_sigma, or ask for fewer samples.",
-            )
+        settings.of(Mechanism).require_room(budget, dims=dims, epsilon=budget.epsilon)
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """Class counts are a pure-DP release."""

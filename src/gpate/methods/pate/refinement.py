@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gpate.accounting import Budget
-from gpate.accounting.gaussian import epsilon_for
+from gpate.accounting.gaussian import epsilon_for, mu_for
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, settings_of
@@ -92,6 +92,14 @@ class RefinedMethod(Method):
     def quick(self, settings: Settings) -> dict[str, Any]:
         """A quick embedding and few votes."""
         return {**settings.of(Embedding).quick(), "iterations": 20, "warm_up": 20}
+
+    def check_budget(self, settings: Settings, *, budget: Budget, dims: int) -> None:
+        """One iteration at least must fit into what is kept for the votes."""
+        super().check_budget(settings, budget=budget, dims=dims)
+        kept = (1 - Plan.outside_fraction) * (1 - settings.of(Embedding).counts_share)
+        mu = mu_for(budget.epsilon, delta=budget.delta) * math.sqrt(kept * settings.of(Refinement).vote_share)
+        votes = Budget(epsilon=epsilon_for(mu, delta=budget.delta), delta=budget.delta)
+        settings.of(Mechanism).require_room(votes, dims=dims, epsilon=budget.epsilon)
 
     def plan(self, settings: Settings, schema: AnySchema, epsilon: float) -> Plan:
         """As the embedding."""

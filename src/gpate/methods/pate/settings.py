@@ -89,6 +89,15 @@ class Mechanism:
         votes = GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries)
         return [NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries), votes] if self.threshold else [votes]
 
+    def require_room(self, votes: Budget, *, dims: int, epsilon: float) -> None:
+        """Raises if `votes`, the part of `epsilon` that is for them, does not hold one iteration. Without noise, or where it is chosen
+        by the number of records, it does.
+        """
+        if self.noiseless or self.teachers is None or votes.allows(self.iteration(dims)):
+            return
+        fix = "Fix: raise epsilon, or threshold_sigma and vote_sigma, or ask for fewer samples."
+        raise InvalidValue("epsilon", epsilon, "enough for one iteration with this recipe's noise", fix)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
