@@ -98,14 +98,14 @@ def test_table_rows_are_probabilities_block_by_block() -> None:
 def test_learning_moves_records_along_the_released_change(spec: GeneratorSpec) -> None:
     made = student(spec)
     z, y = made.latents(16, Streams(0).torch("z")), made.labels(16, Streams(0).torch("y"))
-    start = made.propose(z, y).detach().mean()
+    start = made.propose(z, y).detach()[:, 0].mean()
     for _ in range(20):
         made.learn(
             made.propose(z, y),
             Released(torch.full((16, spec.dims), 0.1) * (torch.arange(spec.dims) == 0), receipts=RECEIPT),
         )
     after = made.propose(z, y).detach()
-    assert float(after[:, 0].mean()) > float(start)
+    assert float(after[:, 0].mean()) > float(start) + 0.1
 
 
 def test_the_gradient_is_that_of_the_papers_equation_2() -> None:
@@ -220,7 +220,8 @@ def test_finished_students_sample_the_same_for_the_same_stream_in_any_chunk() ->
         torch.cat([x for x, _ in sample_chunks(frozen, labels, Streams(9).torch("sample"), chunk=chunk)])
         for chunk in (7, 50)
     )
-    assert small.shape == large.shape == (50, 64)
+    assert small.shape == (50, 64)
+    torch.testing.assert_close(small, large, rtol=0, atol=1e-5)
 
 
 def test_a_kind_that_cannot_be_built_is_named() -> None:

@@ -22,6 +22,7 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gpate.accounting.gaussian import mu_for
@@ -58,7 +59,22 @@ class Turn(NamedTuple):
 
 
 class Adversary(ABC):
-    """Trains on private records through `gpate.records`, and releases how the student's records should change."""
+    """Trains on private records through `gpate.records`, and releases how the student's records should change.
+
+    Args:
+        run: its gate, streams and device.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.gate, self.streams, self.device = run.gate, run.streams, run.device
+
+    def _stream(self, name: str, number: int) -> torch.Generator:
+        """Public randomness of an iteration or step."""
+        return self.streams.torch(name, number, device=self.device)
+
+    def _propose(self, t: int, student: Student, labels: Tensor) -> Tensor:
+        """The student's records of iteration t, with their graph."""
+        return student.propose(student.latents(len(labels), self._stream("latents", t)), labels)
 
     @abstractmethod
     def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:

@@ -212,8 +212,8 @@ class SampledCritic(Adversary):
 
     def __init__(self, run: Run, settings: DPGAN) -> None:
         assert settings.sampling_probability is not None
-        self._records, self.settings, self.gate, self.streams = run.records, settings, run.gate, run.streams
-        self.device, self.q = run.device, settings.sampling_probability
+        super().__init__(run)
+        self._records, self.settings, self.q = run.records, settings, settings.sampling_probability
         self.wasserstein = settings.loss == "wasserstein"
         self.critic = Critic(
             _network(settings, run.spec),
@@ -239,8 +239,8 @@ class SampledCritic(Adversary):
 
     def turn(self, t: int, student: Student, transcript: Transcript) -> Turn:
         """The discriminator's steps, then the student's proposal."""
-        settings, streams = self.settings, self.streams
-        fakes = None if settings.centred else student.frozen(streams.torch("statistics", t, device=self.device))
+        settings = self.settings
+        fakes = None if settings.centred else student.frozen(self._stream("statistics", t))
         for i in range(settings.critic_steps):
             step = t * settings.critic_steps + i
             centre = None if fakes is not None else self._centre(student, step)
@@ -249,10 +249,8 @@ class SampledCritic(Adversary):
             if fakes is not None:
                 gradient = (gradient + self._of_fakes(student, fakes, step)) / 2
             self.critic.step(self._back(gradient, step))
-        y = student.labels(settings.samples, streams.torch("labels", t, device=self.device))
-        proposed = student.propose(
-            student.latents(settings.samples, streams.torch("latents", t, device=self.device)), y
-        )
+        y = student.labels(settings.samples, self._stream("labels", t))
+        proposed = self._propose(t, student, y)
         change = noisy.map(lambda _: self._change(proposed.detach(), y))
         return Turn(proposed, change)
 
@@ -265,8 +263,8 @@ class SampledCritic(Adversary):
 
     def _of_fakes(self, student: Student, fakes: FrozenStudent, step: int) -> Tensor:
         """The mean of the scaled gradients on the student's records, [numbers in a vector]."""
-        y = student.labels(self.fakes, self.streams.torch("fake labels", step, device=self.device))
-        made = fakes(student.latents(self.fakes, self.streams.torch("fake latents", step, device=self.device)), y)
+        y = student.labels(self.fakes, self._stream("fake labels", step))
+        made = fakes(student.latents(self.fakes, self._stream("fake latents", step)), y)
         total = torch.zeros(self.release.dimension, device=self.device)
         for x, label in zip(made.split(self.chunk), y.split(self.chunk), strict=True):
             vectors = self._projected(self._gradients(x, label, real=False), step)
@@ -278,7 +276,7 @@ class SampledCritic(Adversary):
         critic = self.critic
         each = max(1, self.fakes // critic.classes)
         y = torch.arange(critic.classes, device=self.device).repeat_interleave(each)
-        z = student.latents(len(y), self.streams.torch("fake latents", step, device=self.device))
+        z = student.latents(len(y), self._stream("fake latents", step))
         with torch.no_grad():
             made = student.propose(z, y).view(critic.classes, each, -1)
         y = y.view(critic.classes, each)
@@ -331,7 +329,7 @@ class SampledCritic(Adversary):
         """[weights, k], with entries N(0, 1/k): public."""
         k = self.settings.projected_dims
         assert k is not None
-        stream = self.streams.torch("projection", step, device=self.device)
+        stream = self._stream("projection", step)
         return torch.randn(self.critic.size, k, generator=stream, device=self.device).div_(math.sqrt(k))
 
     def public_state(self) -> dict[str, Tensor]:

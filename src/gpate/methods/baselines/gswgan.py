@@ -213,8 +213,8 @@ class SecretCritic(Adversary):
 
     def __init__(self, run: Run, settings: GSWGAN) -> None:
         assert settings.discriminators is not None
-        self.spec, self.settings, self.gate, self.folder = run.spec, settings, run.gate, run.folder
-        self.streams, self.device, self.view = run.streams, run.device, None
+        super().__init__(run)
+        self.spec, self.settings, self.folder, self.view = run.spec, settings, run.folder, None
         self.checkpoint_seconds = run.settings.speed.checkpoint_seconds
         if settings.cosines is not None and run.spec.kind == "image":
             self.view = View(run.spec, cosines=settings.cosines, device=run.device)
@@ -264,7 +264,7 @@ class SecretCritic(Adversary):
         teachers.end_warm_up()
 
     def _loss(self, name: str, step: int) -> Wasserstein:
-        stream = self.streams.torch(name, step, device=self.device)
+        stream = self._stream(name, step)
         shape = (self.teachers.plan.teachers, self.settings.critic_batch, 1)
         return Wasserstein(mixing=torch.rand(shape, generator=stream, device=self.device), weight=self.settings.penalty)
 
@@ -273,9 +273,8 @@ class SecretCritic(Adversary):
         settings = self.settings
         if t % settings.critic_every == 0:
             self.teachers.learn(t, student, loss=self._loss("mixing", t))
-        y = student.labels(settings.samples, self.streams.torch("labels", t, device=self.device))
-        latents = student.latents(settings.samples, self.streams.torch("latents", t, device=self.device))
-        proposed = student.propose(latents, y)
+        y = student.labels(settings.samples, self._stream("labels", t))
+        proposed = self._propose(t, student, y)
 
         def gradients() -> Sensitive[Tensor]:
             # by payment, not by iteration: one draw is paid for once, whatever a crash took

@@ -131,7 +131,8 @@ class LabelledCritic(Adversary):
 
     def __init__(self, run: Run, settings: PATEGAN) -> None:
         assert settings.teachers is not None
-        self.settings, self.gate, self.streams, self.device = settings, run.gate, run.streams, run.device
+        super().__init__(run)
+        self.settings = settings
         plan = TeacherPlan(
             spec=run.spec,
             teachers=settings.teachers,
@@ -173,11 +174,8 @@ class LabelledCritic(Adversary):
             )
             self.critic.learn(records, y, torch.from_numpy(label.value).to(self.device))
         y = student.labels(settings.samples, self._stream("labels", t))
-        proposed = student.propose(student.latents(settings.samples, self._stream("latents", t)), y)
+        proposed = self._propose(t, student, y)
         return Turn(proposed, label.map(lambda _: self.critic.change(proposed.detach(), y, wasserstein=False)))
-
-    def _stream(self, name: str, number: int) -> torch.Generator:
-        return self.streams.torch(name, number, device=self.device)
 
     def state(self) -> SensitiveTensors:
         """The teachers."""

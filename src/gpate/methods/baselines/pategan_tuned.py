@@ -181,7 +181,8 @@ class CountedCritic(Adversary):
 
     def __init__(self, run: Run, settings: TunedPATEGAN) -> None:
         assert settings.teachers is not None
-        self.settings, self.gate, self.streams, self.device = settings, run.gate, run.streams, run.device
+        super().__init__(run)
+        self.settings = settings
         self.view = View(run.spec, cosines=settings.cosines, device=run.device)
         dims, classes = self.view.dims, run.spec.classes
         plan = TeacherPlan(
@@ -231,7 +232,7 @@ class CountedCritic(Adversary):
             few = torch.randint(known, (settings.critic_batch,), generator=stream, device=self.device)
             self.critic.learn(self._seen[few], self._about[few], self._answers[few])
         y = student.labels(settings.samples, self._stream("labels", t))
-        proposed = student.propose(student.latents(settings.samples, self._stream("latents", t)), y)
+        proposed = self._propose(t, student, y)
         near = self.view(proposed.detach()) + self._noise("proposed noise", t, len(proposed), most=settings.noise)
         return Turn(proposed, answer.map(lambda _: self.view.back(self.critic.change(near, y, wasserstein=False))))
 
@@ -263,9 +264,6 @@ class CountedCritic(Adversary):
 
     def _noise(self, name: str, t: int, *shape: int, most: float) -> Tensor:
         return self.view.noise(*shape, most=most, stream=self._stream(name, t))
-
-    def _stream(self, name: str, number: int) -> torch.Generator:
-        return self.streams.torch(name, number, device=self.device)
 
     def state(self) -> SensitiveTensors:
         """The teachers."""

@@ -6,8 +6,8 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from gpate.accounting import Budget, Event, GNMax, NoisyMaxThreshold, calibrate
-from gpate.boundary import DPGradAgg
+from gpate.accounting import Budget, Event, calibrate
+from gpate.boundary import DPGradAgg, NoiseGrids
 from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.methods.settings import Settings
 from gpate.records import TEACHERS
@@ -86,8 +86,7 @@ class Mechanism:
     def iteration(self, dims: int) -> list[Event]:
         """The most that one iteration can cost."""
         queries = self.samples * (self.projected_dims or dims)
-        votes = GNMax(sigma=self.vote_sigma, bins=self.bins, count=queries)
-        return [NoisyMaxThreshold(sigma=self.threshold_sigma, count=queries), votes] if self.threshold else [votes]
+        return list(self.aggregator().aggregator.events(NoiseGrids(exact=False), queries=queries, bins=self.bins))
 
     def require_room(self, votes: Budget, *, dims: int, epsilon: float) -> None:
         """Raises if `votes`, the part of `epsilon` that is for them, does not hold one iteration. Without noise, or where it is chosen

@@ -49,6 +49,7 @@ class Voting(Adversary):
     """
 
     def __init__(self, run: Run, mechanism: Mechanism, *, touched: int | None = None) -> None:
+        super().__init__(run)
         ranks = run.ranks
         if mechanism.noiseless and ranks.size > 1:
             raise InvalidValue(
@@ -56,11 +57,7 @@ class Voting(Adversary):
             )
         self.aggregate = None if mechanism.noiseless else mechanism.aggregator(touched=touched)
         self.samples = mechanism.samples
-        self.gate, self.ranks, self.streams, self.device = run.gate, ranks, run.streams, run.device
-
-    def _propose(self, t: int, student: Student, labels: Tensor) -> Tensor:
-        """The records that iteration t votes on, with their graph."""
-        return student.propose(student.latents(self.samples, self._stream("latents", t)), labels)
+        self.ranks = ranks
 
     def _vote(
         self,
@@ -80,9 +77,6 @@ class Voting(Adversary):
             return count(aggregate, starts)
 
         return transcript.ask_next(counted, lambda votes: aggregate.elect(votes, self.gate))
-
-    def _stream(self, name: str, t: int) -> torch.Generator:
-        return self.streams.torch(name, t, device=self.device)
 
 
 class Voters(Voting):
