@@ -20,7 +20,8 @@ from gpate.generators import Student
 from gpate.generators.matching import Matching
 from gpate.methods.base import AnySchema
 from gpate.methods.embedding import Embedding
-from gpate.methods.embedding.method import embed, noise_of, plausible_counts, target_for
+from gpate.methods.embedding.method import embed, noise_of, target_for
+from gpate.methods.embedding.releases import plausible_counts
 from gpate.methods.embedding.settings import COLOUR_IMAGES, MERF, SMALL_IMAGES
 from gpate.records import HeldRecords
 from gpate.records.raw import RawRecords

@@ -35,7 +35,7 @@ from gpate.features.image_features import SMALL, image_features
 from gpate.methods.base import execute
 from gpate.methods.embedding import Embedding, EmbeddingMethod
 from gpate.methods.embedding.labelling import FEATURES, Descent, labeller_features
-from gpate.methods.embedding.method import plausible_counts
+from gpate.methods.embedding.releases import plausible_counts
 from gpate.records import hold_records
 from gpate.schema import ImageSchema
 from gpate.streams import Streams

@@ -28,9 +28,7 @@ encoded row is taken as an image of one line.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -39,31 +37,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.accounting import Event, Tally
-from gpate.accounting.expected import Step
-from gpate.accounting.gaussian import mu_for
-from gpate.boundary import NoisyCounts, NoisyProducts, NoisySum, Released, unit_bound
+from gpate.boundary import Released
 from gpate.errors import BudgetExceeded, InvalidValue
 from gpate.features import Combined, FeatureMap, LearnedFeatures, learn_features
 from gpate.features.image_features import SMALL, image_features
-from gpate.generators import GeneratorSpec, Student, spec_for
+from gpate.generators import Student, spec_for
 from gpate.generators.matching import ClassMeans, Matching, Target, match, trust
 from gpate.generators.student import sample_chunks
-from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
-from gpate.methods.embedding.labelling import Labelling, step_name, train_labeller, use_of
-from gpate.methods.embedding.record_vectors import CPU, read_vectors
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.embedding.labelling import train_labeller, use_of
+from gpate.methods.embedding.ledger_rule import implied_steps
+from gpate.methods.embedding.record_vectors import CPU
+from gpate.methods.embedding.releases import Releases
 from gpate.methods.embedding.settings import COLOUR_IMAGES, IMAGES, MERF, SMALL_IMAGES, Embedding
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.settings import Settings
 from gpate.run.checkpoints import Checkpoints
-from gpate.run.transcript import BudgetSplit
 from gpate.schema import ImageSchema, TableSchema
-
-_LATER = "later"
-"""The fraction that is left for what comes after the rounds."""
-
-_LABELLER = "labeller"
-"""The fraction of the labeller, all steps together."""
 
 
 class EmbeddingMethod(Method):
@@ -127,7 +117,7 @@ class EmbeddingMethod(Method):
 
     def fit(self, run: Run) -> Fitted:
         """All rounds, and the labeller."""
-        releases = _Releases(run, run.settings.of(Embedding), reserve=0.0)
+        releases = Releases(run, run.settings.of(Embedding), reserve=0.0)
         training = _Training(run, releases)
         training.rounds()
         student = training.student
@@ -157,7 +147,7 @@ class EmbeddingMethod(Method):
 
 def embed(run: Run, *, reserve: float = 0.0) -> Student:
     """Runs all rounds and returns the finished student; `reserve` of the budget, after the class counts, is left."""
-    training = _Training(run, _Releases(run, run.settings.of(Embedding), reserve=reserve))
+    training = _Training(run, Releases(run, run.settings.of(Embedding), reserve=reserve))
     training.rounds()
     training.finish()
     return training.student
@@ -171,7 +161,7 @@ class _Training:
         releases: of the run.
     """
 
-    def __init__(self, run: Run, releases: _Releases) -> None:
+    def __init__(self, run: Run, releases: Releases) -> None:
         self._run, self._releases = run, releases
         self._settings = run.settings.of(Embedding)
         spec = self._settings.spec_for(run.spec)
@@ -249,54 +239,6 @@ class _Training:
         return [own.matching, *[own.rematching] * (len(own.shares) - 1), *last]
 
 
-def implied_steps(run: FinishedRun, *, reserve: float = 0.0) -> list[Step]:
-    """The releases that `embed` makes."""
-    settings, spec = run.settings.of(Embedding), run.spec
-    assert isinstance(spec, GeneratorSpec)
-    most = run.schema.records_per_unit
-    bound = unit_bound(most)
-    fractions, steps, ahead = _fractions(settings, spec, reserve), [], 1.0
-    for name, fraction in fractions.items():
-        if name == _LABELLER:
-            steps += _labeller_steps(run, settings.labelling, fraction, ahead)
-            continue
-        part = fraction / ahead
-        ahead -= fraction
-        if name == "class counts":
-
-            def counts(spent: Tally, part: float = part) -> Event:
-                sigma = run.division.sigma(spent, part, sensitivity=most)
-                return NoisyCounts(classes=spec.classes, sigma=sigma, records_per_unit=most).event(run.grids)
-
-            steps.append(Step(purpose="class counts", event=counts))
-        elif name != _LATER:
-
-            def sums(spent: Tally, part: float = part, dims: int = _dims(settings, spec, len(steps) - 1)) -> Event:
-                sigma = run.division.sigma(spent, part, sensitivity=bound)
-                return NoisySum(sigma=sigma, dimension=dims, groups=spec.classes, l2_bound=bound).event(run.grids)
-
-            steps.append(Step(purpose="sum", event=sums))
-    return steps
-
-
-def _labeller_steps(run: FinishedRun, labelling: Labelling, fraction: float, ahead: float) -> list[Step]:
-    """Gradients of the labeller, with equal parts of its fraction."""
-    spec = run.spec
-    assert isinstance(spec, GeneratorSpec)
-    bound, number = unit_bound(run.schema.records_per_unit), labelling.steps or 0
-    found = []
-    for step in range(number):
-        part = fraction / number / (ahead - step * fraction / number)
-
-        def gradient(spent: Tally, part: float = part) -> Event:
-            sigma = run.division.sigma(spent, part, sensitivity=bound)
-            dims = labelling.inputs(spec.shape)
-            return NoisyProducts(sigma=sigma, dimension=dims, groups=spec.classes, l2_bound=bound).event(run.grids)
-
-        found.append(Step(purpose=NoisyProducts.purpose, event=gradient))
-    return found
-
-
 def target_for(
     phi: FeatureMap, sums: Released[np.ndarray], counts: Released[np.ndarray], sigma: float, *, weight: float = 1.0
 ) -> ClassMeans:
@@ -311,12 +253,6 @@ def noise_of(phi: FeatureMap, counts: Released[np.ndarray], sigma: float) -> flo
     released numbers only.
     """
     return sigma / float(counts.value.mean()) / phi.bound
-
-
-def plausible_counts(noisy: np.ndarray, sigma: float) -> np.ndarray:
-    """Counts to divide by: drawn to their mean by as much of their spread as is noise, and at least one each."""
-    spread = max(0.0, float(noisy.var()) - sigma**2)
-    return np.maximum(noisy.mean() + (noisy - noisy.mean()) * spread / (spread + sigma**2), 1.0)
 
 
 def _features(r: int, student: Student, settings: Embedding, run: Run, place: torch.device | None = None) -> FeatureMap:
@@ -345,90 +281,3 @@ def _features(r: int, student: Student, settings: Embedding, run: Run, place: to
     learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=place)
     fraction = settings.later_first
     return Combined([learned, drawn], weights=[1 - fraction, fraction]) if fraction else learned
-
-
-def _dims(settings: Embedding, spec: GeneratorSpec, r: int) -> int:
-    """Length of a vector of the map of a round, `_features`; its bound is 1."""
-    drawn = settings.first.dims((spec.channels, spec.height, spec.width))
-    if r == 0 or spec.classes * settings.later.turns == 1:
-        return drawn
-    return settings.later.dims(spec.classes) + (drawn if settings.later_first else 0)
-
-
-def _fractions(settings: Embedding, spec: GeneratorSpec, reserve: float) -> dict[str, float]:
-    """Of the budget, by release, in their order. Where something is left for later, or with a single class, there is no labeller."""
-    rest = 1.0 - settings.counts_share
-    labels = settings.labelling.share if spec.classes > 1 and not reserve else 0.0
-    rounds = {_round(r): rest * (1.0 - reserve - labels) * share for r, share in enumerate(settings.shares)}
-    after = {_LATER: rest * reserve, _LABELLER: rest * labels}
-    return {"class counts": settings.counts_share, **rounds, **{name: part for name, part in after.items() if part}}
-
-
-class _Releases:
-    """The class counts and the sums of every round, each made once.
-
-    Args:
-        run: its records, gate and transcript.
-        settings: fractions of the budget.
-        reserve: fraction that is left after the class counts for what comes later.
-    """
-
-    def __init__(self, run: Run, settings: Embedding, *, reserve: float) -> None:
-        self._run, self._settings = run, settings
-        fractions = _fractions(settings, run.spec, reserve)
-        self.labelled = _LABELLER in fractions
-        # gradients of a unit's records are scaled down together: what is released is then no mean over single records
-        self.gradients_matched = self.labelled and run.schema.records_per_unit == 1
-        self.budget = BudgetSplit(run.transcript, fractions)
-        self._counts: Released[np.ndarray] | None = None
-
-    def counts(self) -> Released[np.ndarray]:
-        """Class counts, at least one each."""
-        if self._counts is None:
-            self._counts = self._counted()
-        return self._counts
-
-    def labelling(self) -> Labelling:
-        """Settings of the labeller with its number of steps, each of which has a fraction of the budget from now on."""
-        budget = self._run.gate.budget
-        mu = math.sqrt(self.budget.fractions[_LABELLER]) * mu_for(budget.epsilon, delta=budget.delta)
-        labelling = self._settings.labelling.scheduled(mu, float(self.counts().value.sum()))
-        assert labelling.steps is not None
-        self.budget.divide(_LABELLER, {step_name(step): 1.0 for step in range(labelling.steps)})
-        return labelling
-
-    def _counted(self) -> Released[np.ndarray]:
-        run = self._run
-        most = run.schema.records_per_unit
-        sigma = self.budget.sigma("class counts", sensitivity=most)
-        mechanism = NoisyCounts(classes=run.spec.classes, sigma=sigma, records_per_unit=most)
-        found = run.transcript.ask(
-            "class counts", run.records.class_counts, lambda total: mechanism.release(total, run.gate), sigma=sigma
-        )
-        warn_of_delta(run, float(found.value.sum()))
-        if found.value.sum() < 10 * sigma:
-            run.monitor.on_warning(
-                f"The number of records is small beside its noise (+-{2 * sigma:,.0f}, two standard deviations): the synthetic "
-                "images may say little. Fix: a larger epsilon, or more records."
-            )
-        return found.map(lambda noisy: plausible_counts(noisy, sigma))
-
-    def sums(self, phi: FeatureMap, r: int, *, on_cpu: Callable[[], FeatureMap]) -> tuple[Released[np.ndarray], float]:
-        """Sums of phi by class, [classes, dims], and the deviation of their noise; by the same map on the CPU where the run's device
-        does not treat all places of a chunk alike.
-        """
-        run = self._run
-        bound = phi.bound * unit_bound(run.schema.records_per_unit)
-        sigma = self.budget.sigma(_round(r), sensitivity=bound)
-        mechanism = NoisySum(sigma=sigma, dimension=phi.dims, groups=run.spec.classes, l2_bound=bound)
-        released = run.transcript.ask(
-            _round(r),
-            lambda: mechanism.exact(read_vectors(run, phi, on_cpu=on_cpu)),
-            lambda total: mechanism.release(total, run.gate),
-            sigma=sigma,
-        )
-        return released, sigma
-
-
-def _round(r: int) -> str:
-    return f"round {r + 1}"

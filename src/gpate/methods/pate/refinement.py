@@ -21,7 +21,7 @@ from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, settings_of
 from gpate.methods.embedding import Embedding, EmbeddingMethod, embed
-from gpate.methods.embedding.method import implied_steps
+from gpate.methods.embedding.ledger_rule import implied_steps
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.pate.settings import Mechanism, Training, scaled
 from gpate.methods.pate.votes import VOTES, Voters, vote_problems
