@@ -15,7 +15,9 @@ from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, Student
 from gpate.generators.batch_norm_folding import FoldedGenerator
 from gpate.generators.class_norm import ClassNorm
-from gpate.generators.networks import IMAGE_NETWORKS, Up, build_network, doubled, initialise
+from gpate.generators.generator_spec import IMAGE_NETWORKS
+from gpate.generators.networks import Up, build_network, initialise
+from gpate.generators.residual import doubled
 from gpate.generators.student import sample_chunks
 from gpate.streams import Streams
 from gpate.torch_utils import has_triton

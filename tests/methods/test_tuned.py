@@ -17,7 +17,7 @@ from gpate import Synthesizer, verify
 from gpate.accounting import GroupedGNMax, read_ledger
 from gpate.boundary import Gate
 from gpate.datasets import load
-from gpate.generators.networks import SINCE_0_1_0
+from gpate.generators.generator_spec import SINCE_0_1_0
 from gpate.methods import method_named, recipes
 from gpate.methods.base import Run, execute, settings_of
 from gpate.methods.pate import Following, Mechanism, tuned

@@ -4,9 +4,9 @@ Two kinds with one interface: networks (images, and tables as in the paper), and
 describes a generator; `build_generator` builds it, `draw` samples records.
 """
 
+from gpate.generators.generator_spec import GeneratorSpec
 from gpate.generators.interface import Spec, build_generator, draw, spec_for, spec_from_json, spec_to_json
 from gpate.generators.mixture import MixtureSpec
-from gpate.generators.networks import GeneratorSpec
 from gpate.generators.student import Student
 
 __all__ = [

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpate.generators.networks import GeneratorSpec
+from gpate.generators.generator_spec import GeneratorSpec
 from gpate.generators.student import ReleasedTensor, Student
 
 _YOUNG = 10

@@ -6,7 +6,8 @@ included. The remaining products have sizes suited to tensor cores, in bfloat16 
 pass each, by the kernels of `gpate.generators.fold_kernels` on a GPU with Triton. Used for the teachers' synthetic
 records on a GPU; nothing that is released is computed with it.
 
-    >>> from gpate.generators.networks import GeneratorSpec, build_network
+    >>> from gpate.generators import GeneratorSpec
+    >>> from gpate.generators.networks import build_network
     >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
     >>> network = build_network(spec).eval()
     >>> folded = FoldedGenerator(network, network.state_dict(), dtype=torch.float32)
@@ -25,7 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.generators.networks import LEAK, ImageGenerator, cropped, phases
+from gpate.generators.generator_spec import cropped
+from gpate.generators.networks import LEAK, ImageGenerator, phases
 from gpate.torch_utils import has_triton
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from gpate.errors import InvalidValue
+from gpate.generators.generator_spec import GeneratorSpec
 from gpate.generators.mixture import Mixture, MixtureSpec
-from gpate.generators.networks import GeneratorSpec, build_network
+from gpate.generators.networks import build_network
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
 from gpate.torch_utils import matmul_precision

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gpate.generators.averaged import AveragedStudent
-from gpate.generators.networks import GeneratorSpec
+from gpate.generators.generator_spec import GeneratorSpec
 from gpate.generators.student import ReleasedTensor
 
 _KEPT = ("latents", "labels", "targets")

@@ -17,7 +17,8 @@ from torch.func import functional_call
 from gpate.adam import Adam
 from gpate.errors import InvalidValue
 from gpate.generators.batch_norm_folding import FoldedGenerator
-from gpate.generators.networks import GeneratorSpec, ImageGenerator, build_network, initialise
+from gpate.generators.generator_spec import GeneratorSpec
+from gpate.generators.networks import ImageGenerator, build_network, initialise
 from gpate.torch_utils import load_optimiser, optimiser_state
 
 _REFRESH = 1024

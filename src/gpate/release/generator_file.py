@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
 from gpate.features.table_cells import TableCells
 from gpate.generators import MixtureSpec, Spec, build_generator, spec_from_json, spec_to_json
-from gpate.generators.networks import SINCE_0_1_0
+from gpate.generators.generator_spec import SINCE_0_1_0
 from gpate.release import release_files as files
 from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, TableSchema

@@ -10,8 +10,8 @@ from gpate.errors import InvalidValue, require_count, require_fraction, require_
 from gpate.features import Learner
 from gpate.features.image_features import SMALL, ImageFeatures
 from gpate.generators import GeneratorSpec
+from gpate.generators.generator_spec import IMAGE_NETWORKS
 from gpate.generators.matching import Matching
-from gpate.generators.networks import IMAGE_NETWORKS
 from gpate.methods.embedding.labelling import Labelling
 
 _FEWEST_STEPS = 0.25
