@@ -6,7 +6,8 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from types import TracebackType
+from importlib import import_module
+from types import ModuleType, TracebackType
 from typing import Self
 
 import torch
@@ -98,6 +99,12 @@ def aligned(rows: Tensor) -> Tensor:
 def has_triton() -> bool:
     """Whether Triton kernels can be compiled."""
     return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def kernel_module(name: str) -> ModuleType:
+    """A module of Triton kernels, imported when it is first needed; only where `has_triton`."""
+    return import_module(name)
 
 
 def chosen_device(name: str) -> torch.device:

@@ -19,8 +19,7 @@ On a GPU with Triton the last two lines are computed by the kernels of `gpate.fe
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
-from types import ModuleType
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -28,7 +27,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.torch_utils import has_triton
+from gpate.torch_utils import has_triton, kernel_module
+
+_kernels = partial(kernel_module, "gpate.features.patch_kernels")
 
 PATCH = 6
 """Height and width of a patch."""
@@ -124,13 +125,6 @@ class _Pooled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of responses and contrast."""
         return (*_kernels().backward(gradients[0].contiguous(), *ctx.saved_tensors, ctx.threshold), None, None)
-
-
-@cache
-def _kernels() -> ModuleType:
-    from gpate.features import patch_kernels as kernels
-
-    return kernels
 
 
 @lru_cache(maxsize=8)

@@ -19,8 +19,7 @@ records on a GPU; nothing that is released is computed with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from types import ModuleType
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,7 +27,9 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.generators.generator_spec import cropped
 from gpate.generators.networks import LEAK, ImageGenerator, phases
-from gpate.torch_utils import has_triton
+from gpate.torch_utils import has_triton, kernel_module
+
+_kernels = partial(kernel_module, "gpate.generators.fold_kernels")
 
 
 class FoldedGenerator:
@@ -108,10 +109,3 @@ class FoldedGenerator:
 
 def _by_kernels(h: Tensor) -> bool:
     return h.is_cuda and has_triton()
-
-
-@cache
-def _kernels() -> ModuleType:
-    from gpate.generators import fold_kernels as kernels
-
-    return kernels

@@ -6,14 +6,15 @@ shift_c). On a GPU with Triton it is computed by the kernels of `gpate.generator
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gpate.torch_utils import has_triton
+from gpate.torch_utils import has_triton, kernel_module
+
+_kernels = partial(kernel_module, "gpate.generators.norm_kernels")
 
 
 class ClassNorm(nn.Module):
@@ -80,10 +81,3 @@ class FusedNorm(torch.autograd.Function):
         (gradient,) = gradients
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         return (*_kernels().backward(gradient, *ctx.saved_tensors), None, None, None)
-
-
-@cache
-def _kernels() -> ModuleType:
-    from gpate.generators import norm_kernels as kernels_gpu
-
-    return kernels_gpu

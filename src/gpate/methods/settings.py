@@ -1,6 +1,6 @@
 """Settings of a run: the groups of settings of one method, and what only affects speed.
 
-A recipe is a named instance. `Settings.changed` applies `--set key=value`; `to_json` and `method_settings` write and read the
+A recipe is a named instance. `Settings.changed` applies `--set key=value`; `to_json` and `settings_from_json` write and read the
 format of releases and run folders.
 
     >>> from gpate.methods.pate import Mechanism

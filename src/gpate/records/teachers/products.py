@@ -2,14 +2,14 @@
 
 Two implementations of each. With torch alone a convolution is a strided view, a copy and one batched matrix product
 (`torch.nn.functional.unfold` launches a kernel per image, grouped convolution is slower by an order of magnitude). On a
-GPU with Triton, `kernels_gpu` has kernels that write no patches and read each weight once; they are held to the others by
-tests. Convolutions can be differentiated as often as wished. The kernels of the activation and of the wide layer can be once;
-what is differentiated twice (a gradient penalty) goes without them.
+GPU with Triton, `gpate.records.teachers.triton_kernels` has kernels that write no patches and read each weight once; they are held to
+the others by tests. Convolutions can be differentiated as often as wished. The kernels of the activation and of the wide layer can be
+once; what is differentiated twice (a gradient penalty) goes without them.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.adam import fused_adam
-from gpate.torch_utils import has_triton
+from gpate.torch_utils import has_triton, kernel_module
 
 KERNEL, STRIDE, PAD = 5, 2, 2
 EPS = 1e-5
@@ -296,9 +296,6 @@ def has_kernels(x: Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and has_triton()
 
 
-@cache
-def kernels() -> Any:
+def kernels() -> ModuleType:
     """The Triton kernels; only where `has_kernels`."""
-    from gpate.records.teachers import triton_kernels as kernels_gpu
-
-    return kernels_gpu
+    return kernel_module("gpate.records.teachers.triton_kernels")

@@ -3,7 +3,7 @@
 Convolutions are implicit matrix products: patches are read from the image as they are needed and never written, which
 saves most of the memory traffic and of the memory. The wide layer's products read each weight once, at the GPU's
 bandwidth; its gradient is formed tile by tile and goes straight into Adam's update, so that it is never written either.
-All sums are in single precision over TF32 products. `gpate.records.convolution` says what is computed; tests hold the
+All sums are in single precision over TF32 products. `gpate.records.teachers.products` says what is computed; tests hold the
 two to each other.
 """
 
