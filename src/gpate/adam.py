@@ -22,6 +22,9 @@ from torch.optim.adam import adam
 
 _EPS = 1e-8
 
+DCGAN_BETAS = (0.5, 0.999)
+"""Decay rates of the two moments, as in DCGAN: of discriminators, and of generators that are trained against them."""
+
 
 def fused_adam(
     weights: list[Tensor],

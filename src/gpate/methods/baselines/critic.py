@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.adam import Adam
+from gpate.adam import DCGAN_BETAS, Adam
 from gpate.records import TeacherNetwork
 from gpate.streams import Streams
 from gpate.torch_utils import load_optimiser, optimiser_state
@@ -43,7 +43,7 @@ class Critic:
             start = torch.randn(1, *shape, generator=streams.torch("critic " + name)) * deviation
             self.weights[name] = start.to(device).requires_grad_()
         self.classes = int(self.weights["out.label"].shape[1])
-        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
+        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=DCGAN_BETAS)
         self._limit()
 
     @property

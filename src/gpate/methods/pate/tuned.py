@@ -56,6 +56,10 @@ at any epsilon (research log)."""
 _MOST_TEACHERS = 4000
 """The paper's."""
 
+_MARGIN = 1e-6
+"""Relative, of the noise over the least that `calibrate` finds, which uses up the budget to nine digits. The gate refuses whatever exceeds
+the budget, if only by rounding, and a run may be resumed on another machine, which computes other last digits."""
+
 _PIXELS = 784.0
 """Of the images for which `clip` was chosen: distances between images grow as the root of the number of pixels."""
 
@@ -175,7 +179,7 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
         samples=samples,
         projected_dims=each,
         clip=mechanism.clip * math.sqrt(run.spec.dims / _PIXELS),
-        vote_sigma=event.sigma * (1 + 1e-6),
+        vote_sigma=event.sigma * (1 + _MARGIN),
     )
     settings = run.settings.with_group("mechanism", mechanism)
     return settings.with_group("following", replace(following, per_class=per_class, places=None))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.adam import fused_adam
+from gpate.adam import DCGAN_BETAS, fused_adam
 from gpate.boundary import Sensitive
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.records.teachers.discriminators import TeacherNetwork
@@ -25,8 +25,8 @@ from gpate.records.teachers.losses import Loss, logistic
 from gpate.records.teachers.products import Factors, factored_adam, takes_factors
 from gpate.streams import Streams
 
-_BETAS, _EPS = (0.5, 0.999), 1e-8
-"""Adam's, as in DCGAN."""
+_EPS = 1e-8
+"""Adam's."""
 
 _INIT_BLOCK = 64
 _LEAST_CHUNK = 64
@@ -193,7 +193,7 @@ class Ensemble:
                 [second[name] for name in names],
                 step=step,
                 rate=self.learning_rate,
-                betas=_BETAS,
+                betas=DCGAN_BETAS,
                 eps=_EPS,
             )
             for name, factor in factors.items():
@@ -203,7 +203,7 @@ class Ensemble:
                     first[name],
                     second[name],
                     rate=self.learning_rate,
-                    betas=_BETAS,
+                    betas=DCGAN_BETAS,
                     eps=_EPS,
                     step=self.steps,
                 )

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from gpate.adam import Adam
+from gpate.adam import DCGAN_BETAS, Adam
+from gpate.records.teachers.discriminators import LEAK
 from gpate.records.teachers.ensemble import Ensemble
 from gpate.streams import Streams
 from gpate.torch_utils import load_optimiser, optimiser_state
@@ -53,13 +54,13 @@ class LocalGenerators:
             start = torch.randn(number, inputs, outputs, generator=stream, device=device) * inputs**-0.5
             self.weights[name] = start.requires_grad_()
             self.weights[name + ".shift"] = torch.zeros(number, 1, outputs, device=device, requires_grad=True)
-        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=(0.5, 0.999))
+        self._optimiser = Adam(self.weights.values(), lr=learning_rate, betas=DCGAN_BETAS)
 
     def __call__(self, part: slice, z: Tensor, labels: Tensor) -> Tensor:
         """Latents [teachers, m, latent] and labels [teachers, m] of a slice of teachers -> records as teachers see them."""
         w = {name: weight[part] for name, weight in self.weights.items()}
         y = F.one_hot(labels, self.classes).to(z.dtype)
-        h = F.leaky_relu(torch.baddbmm(w["in.shift"], torch.cat([z, y], 2), w["in"]), 0.2)
+        h = F.leaky_relu(torch.baddbmm(w["in.shift"], torch.cat([z, y], 2), w["in"]), LEAK)
         return self.seen(torch.sigmoid(torch.baddbmm(w["out.shift"], h, w["out"])))
 
     def train(self, z: Tensor, labels: Tensor) -> None:

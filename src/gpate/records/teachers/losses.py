@@ -28,7 +28,11 @@ Loss = Callable[[Scores, Tensor, Tensor, slice], Tensor]
 
 def logistic(scores: Scores, real: Tensor, fake: Tensor, part: slice) -> Tensor:
     """The usual GAN's loss: [teachers]."""
-    logits = scores(real, fake)
+    return _logistic_of(scores(real, fake))
+
+
+def _logistic_of(logits: Tensor) -> Tensor:
+    """`logistic` of logits [teachers, 2, m], of real and fake records."""
     return F.softplus(-logits[:, 0]).mean(1) + F.softplus(logits[:, 1]).mean(1)
 
 
@@ -77,8 +81,7 @@ class NoisyLogistic:
         here = points.split(real.shape[1], 1)
         values = scores(*here, twice=True)
         (slope,) = torch.autograd.grad(values.sum(), points, create_graph=True)
-        loss = F.softplus(-values[:, 0]).mean(1) + F.softplus(values[:, 1]).mean(1)
-        return loss + self.penalty / 2 * slope.square().sum(2).mean(1)
+        return _logistic_of(values) + self.penalty / 2 * slope.square().sum(2).mean(1)
 
 
 _TINY = 1e-12
