@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -294,8 +293,16 @@ def teacher_network(variant: str, *, kind: str, shape: tuple[int, int, int], cla
     if kind == "table":
         return DenseTeacher(shape[2], classes)
     if variant == "projected":
-        options: dict[str, Any] = {"record_norm": True, "projection": True, "fields": _FIELDS, "hidden": 32}
-        return ImageTeacher(shape, classes, kernels=(16, 32), norm=False, **options)
+        return ImageTeacher(
+            shape,
+            classes,
+            kernels=(16, 32),
+            norm=False,
+            record_norm=True,
+            projection=True,
+            fields=_FIELDS,
+            hidden=32,
+        )
     if variant == "paper":
         return ImageTeacher(shape, classes, kernels=(32,), norm_first=True)
     if variant == "official":
