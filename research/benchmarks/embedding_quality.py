@@ -3,9 +3,9 @@
     python -m research.benchmarks.embedding_quality --dataset mnist --epsilon 1 --seeds 0 1 --set first.bandwidths=[0.2] --out results.jsonl
     python -m research.benchmarks.embedding_quality --show results.jsonl     the table, with the paper's figures and those of others beside
 
-`--set` takes dotted names of `gpate.methods.embedding.method.Embedding` (and `generator.` for the student's `GeneratorSpec`); `--grid` a
-JSON file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`, `seeds` and `set`; all run in
-one process. The noise is fast and seeded: these are experiments. The
+`--set` changes settings of `gpate.methods.embedding.Embedding` by name, with a dot for one inside another (`network=narrow`,
+`matching.steps=100`); `--grid` takes a JSON file with a list of configurations, each an object with any of `name`, `dataset`, `epsilon`,
+`seeds` and `set`; all run in one process. The noise is fast and seeded: these are experiments. The
 classifiers are `gpate evaluate`'s `cnn` and `cnn-wide`, after their last epoch; the lower accuracy counts.
 Settings are chosen with `--validation 10000`, which holds so many training images out and tests on them. `--samples 60000 240000`
 draws the larger number, and trains on the first 60,000 and on all. `--quality` adds the Inception Score and the Frechet distance, by a
@@ -44,8 +44,9 @@ from gpate.release import Release
 from gpate.run.progress import Monitor
 from gpate.schema import ImageSchema, Schema
 from gpate.synthesizer import publish
-from gpate_research.reproduce.cells import DELTA
+from gpate_research.reproduce.cells import CELLS, DELTA
 from gpate_research.reproduce.provenance import data_facts, provenance
+from gpate_research.reproduce.published import PEERS
 from gpate_research.reproduce.results_file import plain
 from gpate_research.reproduce.units import plain_settings
 
@@ -250,29 +251,14 @@ def picture(images: Tensor, labels: Tensor, classes: int, path: Path) -> None:
     Image.fromarray(np.squeeze((grid * 255).round().astype(np.uint8))).save(path)
 
 
-OTHERS = {
-    ("mnist", 0.2): (None, "FETA-Pro .862, DPDM .863, DP-MERF .791"),
-    ("mnist", 1.0): (0.588, "FETA-Pro .971, DP-FETA .956, DPDM .953, DP-MERF .839"),
-    ("mnist", 10.0): (0.809, "FETA-Pro .986, DP-FETA .981, DPDM .981, DP-MERF .832"),
-    ("fashion-mnist", 0.2): (None, "DP-FETA .734, DPDM .723, FETA-Pro .702, DP-MERF .697"),
-    ("fashion-mnist", 1.0): (0.581, "FETA-Pro .823, DP-FETA .817, DPDM .794, DP-MERF .724"),
-    ("fashion-mnist", 10.0): (0.693, "FETA-Pro .883, DP-FETA .873, DPDM .862, DP-MERF .717"),
-    ("celeba-gender-s", 1.0): (0.670, "FETA-Pro .885, DP-FETA .823, DP-MERF .810, DP-GAN .779"),
-    ("celeba-gender-s", 10.0): (0.690, "FETA-Pro .946, DP-FETA .942, DP-GAN .892, DP-MERF .812"),
-}
-"""What the paper reports and what others do, by data set and epsilon, none of it run by us. Those of others are from the
-method's own paper or DPImageBench, with delta = 1 / (N ln N) and the best of three classifiers."""
-
-
 def summary(results: Sequence[Mapping[str, Any]]) -> None:
-    """Mean and deviation over seeds, beside what was published."""
+    """Mean and deviation over seeds, beside what was published: `published.PEERS` says for what delta, records and evaluator."""
     rows = []
     groups: dict[tuple[str, str, float], list[Mapping[str, Any]]] = {}
     for result in results:
         groups.setdefault((result["dataset"], result["name"], result["epsilon"]), []).append(result)
     for (name, variant, epsilon), of in groups.items():
         values = np.array([r["accuracy"] for r in of])
-        paper, others = OTHERS.get((name, epsilon), (None, ""))
         rows.append(
             {
                 "data": name,
@@ -285,11 +271,28 @@ def summary(results: Sequence[Mapping[str, Any]]) -> None:
                 "FID-classifier": _mean(of, "fid_classifier"),
                 "train s": _mean([r["seconds"] for r in of], "train", digits=0),
                 "GB": _mean(of, "peak_gb"),
-                "G-PATE paper": "" if paper is None else f"{paper:.3f}",
-                "others": others,
+                "G-PATE paper": _paper(name, epsilon),
+                "others": _others(name, epsilon),
             }
         )
     show("Accuracy of a CNN trained on synthetic images", rows)
+
+
+def _paper(name: str, epsilon: float) -> str:
+    """The accuracy of G-PATE as the paper's Table 1 (c) has it; empty where that has none."""
+    wanted = ("table1c", "g-pate", name, epsilon)
+    found = (cell.paper for cell in CELLS if (cell.table, cell.system, cell.dataset, cell.epsilon) == wanted)
+    return next(found, None) or ""
+
+
+def _others(name: str, epsilon: float) -> str:
+    """The accuracies that others published."""
+    found = []
+    for peer in PEERS:
+        accuracy = dict(peer.accuracy).get(epsilon)
+        if peer.dataset == name and accuracy is not None:
+            found.append(peer.name + (f" ({peer.note})" if peer.note else "") + f" {accuracy:.3f}")
+    return ", ".join(found)
 
 
 def _mean(results: Sequence[Mapping[str, Any]], key: str, *, digits: int = 2) -> str:
