@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from research.benchmarks.embedding_quality import Clock, data_of, put
+from research.benchmarks.common import Clock, accuracies, data_of, put
 
 from gpate import Monitor, Synthesizer
-from gpate.evaluation.image_classifiers import train_classifier
+from gpate.schema.codec import ImageCodec
 from gpate_research.reproduce.cells import DELTA, Fit
 from gpate_research.reproduce.provenance import data_facts, provenance
+from gpate_research.reproduce.sample_pictures import class_rows, save_picture
 from gpate_research.reproduce.units import Unit, asked
 
 RECIPES = (
@@ -58,7 +59,7 @@ def run(
 ) -> dict[str, Any]:
     """One fit and its score."""
     label = f"{name}-{epsilon:g}-{recipe}-{seed}"
-    data = data_of(name, validation=0, limit=None)
+    data = data_of(name)
     model = Synthesizer(
         epsilon=epsilon,
         delta=DELTA,
@@ -88,17 +89,19 @@ def run(
         privacy = model.privacy
         if keep is not None:
             model.save(keep / label)
-    numbers = {text: i for i, text in enumerate(data.schema.classes)}
-    labels = np.array([numbers[text] for text in classes], dtype=np.int64)
+    numbers = ImageCodec(data.schema).encode_labels(classes).numpy()
     if pictures is not None:
-        _picture(made, labels, len(numbers), pictures / f"{label}.png")
-    scores = {}
-    for kind in classifiers:
-        classifier = train_classifier(
-            made, labels, classes=len(numbers), name=kind, seed=seed, device=device, epochs=1 if quick else None
-        )
-        scores[kind] = round(classifier.accuracy(*data.test), 4)
-        clock.lap(kind)
+        rows = class_rows(made, numbers, classes=len(data.schema.classes), each=10)
+        save_picture(rows, pictures / f"{label}.png")
+    scores = accuracies(
+        (made, numbers),
+        data,
+        classifiers=classifiers,
+        seed=seed,
+        device=device,
+        clock=clock,
+        epochs=1 if quick else None,
+    )
     fit = Fit(recipe=recipe, dataset=name, epsilon=epsilon, changes=tuple(changes.items()))
     return {
         "recipe": recipe,
@@ -128,16 +131,6 @@ def run(
             device=device,
         ),
     }
-
-
-def _picture(images: np.ndarray, labels: np.ndarray, classes: int, path: Path) -> None:
-    """Ten images of each class, a row for each."""
-    from PIL import Image
-
-    blank = np.zeros_like(images[:10])
-    rows = [np.concatenate([images[labels == c][:10], blank])[:10] for c in range(classes)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.concatenate([np.concatenate(list(row), 1) for row in rows])).save(path)
 
 
 def main() -> None:

@@ -21,16 +21,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from benchmarks.tables import show
-from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from research.benchmarks.common import Clock, Data, data_of, put
 
 from gpate.boundary import FastNoise, Gate
-from gpate.datasets import dataset, load
 from gpate.errors import InvalidValue
 from gpate.evaluation import RealRecords
 from gpate.evaluation.image_evaluation import utility
@@ -42,70 +40,13 @@ from gpate.privacy import Privacy
 from gpate.refit import temporary_run
 from gpate.release import Release
 from gpate.run.progress import Monitor
-from gpate.schema import ImageSchema, Schema
+from gpate.schema.codec import ImageCodec
 from gpate.synthesizer import publish
 from gpate_research.reproduce.cells import CELLS, DELTA
 from gpate_research.reproduce.provenance import data_facts, provenance
 from gpate_research.reproduce.published import PEERS
-from gpate_research.reproduce.results_file import plain
+from gpate_research.reproduce.sample_pictures import class_rows, save_picture
 from gpate_research.reproduce.units import plain_settings
-
-
-class Data(NamedTuple):
-    """A benchmark set: bytes and labels to train and to test on, and the public schema."""
-
-    train: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-    schema: ImageSchema
-
-
-def data_of(name: str, *, validation: int, limit: int | None) -> Data:
-    """The test images, or the last `validation` training images of a fixed shuffle in their place."""
-    schema = Schema.load(dataset(name).schema_path)
-    assert isinstance(schema, ImageSchema)
-    images, labels = _arrays(name, "train")
-    if validation:
-        order = np.random.default_rng(0).permutation(len(labels))
-        kept, held = order[:-validation], order[-validation:]
-        return Data((images[kept][:limit], labels[kept][:limit]), (images[held][:limit], labels[held][:limit]), schema)
-    test = _arrays(name, "test")
-    return Data((images[:limit], labels[:limit]), (test[0][:limit], test[1][:limit]), schema)
-
-
-def _arrays(name: str, split: Literal["train", "test"]) -> tuple[np.ndarray, np.ndarray]:
-    loaded = load(name, split)
-    assert loaded.images is not None
-    assert loaded.labels is not None
-    return loaded.images, loaded.labels
-
-
-class Clock:
-    """Seconds of each part, with the device waited for."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.start()
-
-    def start(self) -> None:
-        """A part begins that does not follow the one before."""
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        """Ends the part of this name."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        self.seconds[name] = round(now - self._last, 2)
-        self._last = now
-
-
-def put(result: Mapping[str, Any], out: Path | None) -> None:
-    """Prints a result as a line of JSON, and adds it to a file if there is one."""
-    line = json.dumps(plain(result), allow_nan=False)
-    print(line, flush=True)
-    if out is not None:
-        with out.open("a") as file:
-            file.write(line + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +81,6 @@ def run(configuration: Mapping[str, Any], seed: int, options: Options, cache: di
     data = data_of(name, validation=options.validation, limit=2000 if options.quick else None)
     schema, (images, labels) = data.schema, data.train
     real = cache.setdefault(name, _real(data, device, options.quick))
-    shape = (schema.channels, schema.height, schema.width)
     settings = resolve("default", schema=schema, dataset=name, epsilon=epsilon)
     method = method_named(settings.method)
     changes = {**(method.smallest(settings) if options.quick else {}), **configuration.get("set", {})}
@@ -161,9 +101,8 @@ def run(configuration: Mapping[str, Any], seed: int, options: Options, cache: di
     peak = round(torch.cuda.max_memory_allocated() / 1e9, 2) if device.type == "cuda" else None
     clock.start()
     made, names = release.sample(max(options.samples), seed=seed)
-    numbers = {name: number for number, name in enumerate(schema.classes)}
-    made_labels = torch.tensor([numbers[name] for name in names.tolist()], device=device)
-    made_records = LabelledImages(images=torch.from_numpy(made).to(device), labels=made_labels)
+    numbers = ImageCodec(schema).encode_labels(names)
+    made_records = LabelledImages(images=torch.from_numpy(made).to(device), labels=numbers.to(device))
     clock.lap("sample")
     by_samples = [_scores(_first(number, made_records), real, seed) for number in options.samples]
     first = by_samples[0]
@@ -207,8 +146,8 @@ def run(configuration: Mapping[str, Any], seed: int, options: Options, cache: di
         clock.lap("quality")
         seconds |= clock.seconds
     if options.pictures is not None:
-        pixels = torch.from_numpy(made).view(-1, *shape[1:], shape[0]).permute(0, 3, 1, 2) / 255
-        picture(pixels, made_labels.cpu(), plan.spec.classes, options.pictures / f"{label}.png")
+        pixels = class_rows(made, numbers.numpy(), classes=len(schema.classes), each=10)
+        save_picture(pixels, options.pictures / f"{label}.png")
     return result
 
 
@@ -239,16 +178,6 @@ def _real(data: Data, device: torch.device, quick: bool) -> RealImages:
     """The real records and their reference classifier."""
     real = RealRecords(train=data.train, test=data.test, schema=data.schema)
     return RealImages(real, effort=QUICK if quick else FULL, device=str(device))
-
-
-def picture(images: Tensor, labels: Tensor, classes: int, path: Path) -> None:
-    """Ten images of each class, a row for each."""
-    from PIL import Image
-
-    rows = [images[labels == c][:10] for c in range(classes)]
-    rows = [F.pad(row, (0, 0, 0, 0, 0, 0, 0, 10 - len(row))) for row in rows]
-    grid = torch.cat([torch.cat(list(row), 2) for row in rows], 1).permute(1, 2, 0).cpu().numpy()
-    Image.fromarray(np.squeeze((grid * 255).round().astype(np.uint8))).save(path)
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,6 @@ rates of the student. The seeds of the noise are the same. `gpate evaluate`'s cl
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.tables import show
+from research.benchmarks.common import accuracy, data_of, put
 
 from gpate import Synthesizer
-from gpate.datasets import dataset, load
-from gpate.evaluation.image_classifiers import train_classifier
-from gpate.schema import ImageSchema, Schema
+from gpate.schema.codec import ImageCodec
 
 
 def main() -> None:
@@ -38,9 +36,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     changes = dict(item.split("=", 1) for item in chosen.set)
-    schema = Schema.load(dataset(chosen.dataset).schema_path)
-    assert isinstance(schema, ImageSchema)
-    train, test = load(chosen.dataset), load(chosen.dataset, "test")
+    data = data_of(chosen.dataset)
     variants: list[dict[str, Any]] = [{}] if 0.0 in chosen.share else []
     variants += [{"vote_share": share, "student_rate": rate} for share in chosen.share if share for rate in chosen.rate]
     rows = []
@@ -57,15 +53,11 @@ def main() -> None:
                         noise_seed=seed,
                         seed=seed,
                         device=chosen.device,
-                    ).fit(train.images, train.labels, schema=schema, out=Path(folder) / "run")
+                    ).fit(*data.train, schema=data.schema, out=Path(folder) / "run")
                     iterations = model.privacy.events.get("GNMax", 0)
-                    images, labels = model.sample(len(train.labels), seed=seed)
-                classes, device = len(schema.classes), chosen.device
-                labels = np.array([schema.classes.index(label) for label in labels])
-                classifier = train_classifier(
-                    images, labels, classes=classes, name=chosen.classifier, seed=seed, device=device
-                )
-                scores.append(classifier.accuracy(test.images, test.labels))
+                    images, labels = model.sample(len(data.train[1]), seed=seed)
+                made = images, ImageCodec(data.schema).encode_labels(labels).numpy()
+                scores.append(accuracy(made, data, classifier=chosen.classifier, seed=seed, device=chosen.device))
             result = {
                 "dataset": chosen.dataset,
                 "epsilon": epsilon,
@@ -76,11 +68,8 @@ def main() -> None:
                 "scores": [round(score, 4) for score in scores],
                 "seconds": round((time.perf_counter() - began) / len(chosen.seeds), 1),
             }
-            print(json.dumps(result), flush=True)
             rows.append(result)
-            if chosen.out:
-                with chosen.out.open("a") as out:
-                    out.write(json.dumps(result) + "\n")
+            put(result, chosen.out)
     show("Refinement by votes", rows)
 
 

@@ -15,14 +15,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import torch
 from benchmarks.tables import show
-from research.benchmarks.embedding_quality import Clock, data_of, put
+from research.benchmarks.common import Clock, accuracies, data_of, put
 
 from gpate import Synthesizer
-from gpate.evaluation.image_classifiers import train_classifier
 from gpate.methods.recipes import resolve
+from gpate.schema.codec import ImageCodec
 from gpate_research.reproduce.cells import DELTA
 from gpate_research.reproduce.provenance import data_facts, provenance
 from gpate_research.reproduce.units import plain_settings
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     changes = dict(item.split("=", 1) for item in chosen.set)
-    data = data_of(chosen.dataset, validation=chosen.validation, limit=None)
+    data = data_of(chosen.dataset, validation=chosen.validation)
     facts, noise = data_facts(chosen.dataset, train=data.train, test=data.test), "fast" if chosen.fast else "exact"
     rows = []
     for epsilon in chosen.epsilon:
@@ -64,14 +63,10 @@ def main() -> None:
                 images, labels = model.sample(chosen.samples, seed=seed)
                 clock.lap("sample")
                 release, privacy = model.release_, model.privacy
-            numbers = np.array([data.schema.classes.index(label) for label in labels])
-            scores = {}
-            for name in chosen.classifiers:
-                classifier = train_classifier(
-                    images, numbers, classes=len(data.schema.classes), name=name, seed=seed, device=chosen.device
-                )
-                scores[name] = round(classifier.accuracy(*data.test), 4)
-                clock.lap(name)
+            made = images, ImageCodec(data.schema).encode_labels(labels).numpy()
+            scores = accuracies(
+                made, data, classifiers=chosen.classifiers, seed=seed, device=chosen.device, clock=clock
+            )
             row = {
                 "recipe": chosen.recipe,
                 "dataset": chosen.dataset,

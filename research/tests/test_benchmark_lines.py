@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from research.benchmarks import baselines_quality, embedding_quality, votes_quality
+from research.benchmarks import baselines_quality, common, embedding_quality, refinement_quality, votes_quality
 
 from gpate import Synthesizer
 from gpate.cache_files import array_checksum
@@ -47,8 +47,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("torch.set_float32_matmul_precision", lambda _: None)
     monkeypatch.setattr("gpate_research.reproduce.provenance.device_name", "device {}".format)
-    for module in (baselines_quality, votes_quality):
-        monkeypatch.setattr(module, "train_classifier", lambda *_, **__: Guess())
+    monkeypatch.setattr(common, "train_classifier", lambda *_, **__: Guess())
     monkeypatch.setattr(embedding_quality, "utility", lambda made, *_: [len(made) / 1000, 0.5, 0.6])
 
 
@@ -157,6 +156,15 @@ def test_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = resolve("paper-tuned", schema=DATASETS["digits"].schema, dataset=None, epsilon=2.0)
     assert line["asked"] == plain_settings(settings.changed({"teachers": 10, "iterations": 2}))
     assert line["asked"]["mechanism"]["counts_epsilon"] == pytest.approx(0.02)
+
+
+def test_refinement_and_the_embedding_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedding without votes, and the mean over seeds."""
+    arguments = "digits --epsilon 1 --share 0 --seeds 0 1 --device cpu --set matching.steps=2 rematching.steps=2"
+    line = line_of(refinement_quality, arguments, tmp_path, monkeypatch)
+    accuracy = float((load("digits", "test").labels == 1).mean())
+    assert (line["votes"], line["vote_share"], line["student_rate"]) == (0, 0.0, None)
+    assert (line["accuracy"], line["scores"]) == (pytest.approx(accuracy), [round(accuracy, 4)] * 2)
 
 
 def test_embeddings_with_two_numbers_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from gpate.errors import GpateError
 from gpate_research.reproduce.cells import CELLS, SHORT, Cell, Kind
 from gpate_research.reproduce.compare import Records
 from gpate_research.reproduce.published import PEERS
+from gpate_research.reproduce.sample_pictures import class_rows
 from gpate_research.reproduce.tasks import SAMPLES
 from gpate_research.reproduce.units import Unit, samples_folder
 
@@ -140,8 +141,4 @@ def _real(dataset: str) -> NDArray[np.uint8] | None:
         return None
     assert loaded.images is not None
     assert loaded.labels is not None
-    rows = [
-        np.concatenate(list(loaded.images[loaded.labels == number][:SAMPLES]), axis=1)
-        for number in range(len(loaded.classes))
-    ]
-    return np.concatenate(rows, axis=0)
+    return class_rows(loaded.images, loaded.labels, classes=len(loaded.classes), each=SAMPLES)

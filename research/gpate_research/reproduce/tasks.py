@@ -11,10 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpate.datasets import DATASETS, load
 from gpate_research.reproduce import results_file
 from gpate_research.reproduce.provenance import data_facts, provenance
 from gpate_research.reproduce.results_file import Record
+from gpate_research.reproduce.sample_pictures import class_rows, save_picture
 from gpate_research.reproduce.units import Listeners, Place, Unit, asked, resolved
 
 if TYPE_CHECKING:
@@ -307,11 +310,7 @@ def _benchmark(name: str) -> tuple[Any, Any, dict[str, Any]]:
 
 def _keep_samples(release: Any, path: Path) -> None:
     """A few images of each class, a row for each, as one picture."""
-    import numpy as np
-    from PIL import Image
-
     classes = max(1, len(release.schema.classes))
-    images, _ = release.sample(SAMPLES * classes, seed=0, balanced=True)  # the classes in turn
-    rows = [np.concatenate(list(images[number::classes]), axis=1) for number in range(classes)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.concatenate(rows, axis=0).squeeze()).save(path, optimize=True)
+    images, _ = release.sample(SAMPLES * classes, seed=0, balanced=True)
+    numbers = np.arange(len(images)) % classes  # the classes in turn
+    save_picture(class_rows(images, numbers, classes=classes, each=SAMPLES), path)
