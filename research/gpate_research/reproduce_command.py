@@ -325,19 +325,18 @@ def _as_json(cell: Cell, kind: Literal["published", "default"], figures: Figures
 
 
 def _line(outcome: Outcome) -> str:
-    """What became of a unit, in a line."""
+    """What became of a unit, in a line; accuracy is that of the network with the lower one, as in the tables."""
+    from gpate.evaluation.results import HEADLINE_CLASSIFIERS
+
     name = f"[bold]{escape(outcome.unit.id)}[/]"
     if outcome.record is None:
         return f"{name} [yellow]left out[/]: {escape(outcome.reason)}"
     if not outcome.new:
         return f"{name} [dim]finished before[/]"
-    figures = []
-    for score, subject in (
-        ("accuracy", "cnn"),
-        ("auroc", "paper mean"),
-        ("auroc", "modern mean"),
-        ("iterations", None),
-    ):
+    found = [(outcome.record.value("accuracy", network, "synthetic"), network) for network in HEADLINE_CLASSIFIERS]
+    accuracies = sorted((value, network) for value, network in found if isinstance(value, float))
+    figures = [f"{network} accuracy {value:.4g}" for value, network in accuracies[:1]]
+    for score, subject in (("auroc", "paper mean"), ("auroc", "modern mean"), ("iterations", None)):
         value = outcome.record.value(score, subject, "synthetic")
         if isinstance(value, float):
             figures.append(f"{subject or score} {score if subject else ''} {value:.4g}".replace("  ", " "))

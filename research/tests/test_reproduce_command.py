@@ -11,7 +11,9 @@ from tests.command import gpate
 
 from gpate_research.reproduce import results_file
 from gpate_research.reproduce.cells import Fit
+from gpate_research.reproduce.run_units import Outcome
 from gpate_research.reproduce.units import Unit, asked
+from test_results_page import of
 
 
 @pytest.fixture
@@ -60,6 +62,28 @@ def test_what_is_left_out_has_its_reason(results: Path, capsys: pytest.CaptureFi
     assert "0 run, 0 were finished before" in " ".join(found.out.split())
     assert "the time was up" in found.err
     assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "wide", "shown"),
+    [(0.75, 0.5, "cnn-wide accuracy 0.5"), (0.25, 0.5, "cnn accuracy 0.25"), (0.75, None, "cnn accuracy 0.75")],
+)
+def test_a_finished_run_is_shown_with_the_lower_accuracy(
+    accuracy: float,
+    wide: float | None,
+    shown: str,
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The lower of those that there are, and whose it is."""
+    fit = Fit(recipe="default", dataset="mnist", epsilon=1.0)
+    outcome = Outcome(unit=Unit(fit=fit, seed=0), record=of(fit, accuracy, wide=wide), new=True)
+    monkeypatch.setattr("gpate_research.reproduce.run_units.run_units", lambda *_, **__: iter([outcome]))
+    assert gpate("reproduce", "run", "table1c", "--results", str(results)) == 0
+    found = " ".join(capsys.readouterr().err.split())
+    assert f"{outcome.unit.id} done: {shown}," in found
+    assert found.count("accuracy") == 1
 
 
 def test_lines_of_benchmarks_are_taken_once(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
