@@ -37,7 +37,7 @@ optimistic; all later choices were made on training images held out. Settings fo
 training records ([research log](../research-log.md)).
 † marks figures made with settings of another version.
 Accuracy is the lower of two, that of `cnn`, the paper's network, and that of `cnn-wide`, a stronger one; the other stands after it.
-‡ marks accuracies by `cnn` alone, from before there were two.
+‡ marks accuracies by `cnn` alone: from before there were two, or by a benchmark that trained only `cnn`.
 """
 
 _NOT_MET = """**The paper's method, as published, does not give the paper's figures here.** Its noise buys some 240 iterations on MNIST at
