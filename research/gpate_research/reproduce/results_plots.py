@@ -112,7 +112,7 @@ def plot_samples(path: Path, records: Records, results: Path) -> bool:
 
 
 def _blocks(dataset: str, records: Records, results: Path) -> list[tuple[str, NDArray[np.uint8]]]:
-    """Pictures that were kept of runs at epsilon 10 and 1."""
+    """Pictures that were kept of runs at epsilon 10, 1 and 0.2."""
     from PIL import Image
 
     found = []
