@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 from gpate.accounting import Budget, BudgetBook
 from gpate.boundary import ALONE, Gate, Ranks, noise_named
-from gpate.datasets import DATASETS, no_such_source, schema_for
+from gpate.datasets import benchmark_named, no_such_source, schema_for
 from gpate.errors import GpateError, InvalidValue, LedgerMismatch
 from gpate.methods import method_named, recipes
 from gpate.methods.base import AnySchema, Fitted, Plan, Run, execute, settings_of
@@ -146,7 +146,7 @@ class Synthesizer:
             query: one SELECT over the engine of an address, or over files, which are called `records` in it.
             monitor: hears of progress and warnings, and can stop the run so that it can be resumed.
         """
-        name = data if isinstance(data, str) and data in DATASETS else None
+        name = benchmark_named(data)
         if name is None and schema is None and is_path(data) and not Path(data).expanduser().exists():
             raise no_such_source(data)
         public = schema_for(schema, name, target)

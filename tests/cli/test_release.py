@@ -77,6 +77,7 @@ def test_pictures(releases: Path, tmp_path: Path) -> None:
         (("images", "-n", 1, "-o", "new.csv"), ".npz, .png"),
         (("nowhere", "-n", 1, "-o", "new.csv"), "ReleaseNotFound"),
         (("images", "-n", 1, "-o", "new.npz", "--device", "tpu"), "auto, cpu or cuda"),
+        (("images", "-n", 1, "-o", "new.npz", "--soft-labels"), "left out for a release without a labeller"),
     ],
 )
 def test_mistakes_are_named_with_exit_code_2(
@@ -93,6 +94,15 @@ def test_mistakes_are_named_with_exit_code_2(
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["taken.csv"]
     assert (tmp_path / "taken.csv").read_text() == "mine"
+
+
+def test_no_record_is_written_into_a_release(
+    releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = shutil.copytree(releases / "table", tmp_path / "own")
+    assert gpate("sample", own, "-n", 1, "-o", own / "new.csv") == 2
+    assert "output must be outside of a release" in capsys.readouterr().err
+    assert gpate("verify", own) == 0
 
 
 def test_a_device_moves_images_only(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sklearn.datasets
 import yaml
+from PIL import Image
 
 import gpate.datasets
 from gpate.cache_files import cache_folder
-from gpate.datasets import DATASETS, benchmark_of, dataset, load
-from gpate.errors import DataNotFound, InvalidValue
+from gpate.datasets import DATASETS, benchmark_named, benchmark_of, dataset, load
+from gpate.errors import DataNotFound, InvalidValue, SchemaError
 from gpate.image_decoding import Limits, Shape
 from gpate.schema import Schema
 from gpate.synthesizer import Synthesizer
@@ -44,6 +46,26 @@ def test_a_mistyped_name_is_answered_with_all_names():
     assert all(name in str(caught.value) for name in DATASETS)
     with pytest.raises(InvalidValue, match="train, test for digits"):
         load("digits", "validation")
+
+
+def test_a_folder_named_like_a_set_is_not_taken_for_it(tmp_path, monkeypatch):
+    """A custodian's own `digits` must not be replaced by scikit-learn's in silence."""
+    monkeypatch.chdir(tmp_path)
+    assert benchmark_named("digits") == "digits"
+    assert benchmark_named(Path("digits")) is None
+    for place in ("0", "1"):
+        (tmp_path / "digits" / place).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "digits" / place / "one.png")
+    schema = dataset("digits").schema
+    with pytest.raises(InvalidValue, match=r"not both .* Got 'digits'\. Fix: \./digits"):
+        Synthesizer(epsilon=1.0).fit("digits", schema=schema)
+    for own in ("./digits", Path("digits")):
+        assert len(read(own, schema).records) == 2
+
+
+def test_a_schema_that_a_set_does_not_fit_is_refused_before_it_is_read():
+    with pytest.raises(SchemaError, match=r"8 x 8 x 1 in 10 classes, but the schema declares 8 x 8 x 1 in 2 classes"):
+        read("digits", replace(dataset("digits").schema, classes=("0", "1")))
 
 
 def test_the_schema_of_digits():

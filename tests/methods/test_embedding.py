@@ -296,6 +296,14 @@ def test_classes_without_records_and_data_without_records(tmp_path: Path, count:
         assert shares[2] < 0.2
 
 
+def test_an_empty_class_is_told_of_by_its_noisy_count(tmp_path: Path) -> None:
+    run = Run(tmp_path, budget=Budget(epsilon=50.0, delta=1e-5))
+    run.go(records(classes=2))
+    (told,) = run.warnings
+    assert "cannot be told from empty ones" in told
+    assert told.count("'") == 2, "one class, by its name"
+
+
 def test_shares_follow_the_counts(tmp_path: Path) -> None:
     images, labels = records(count=900)
     kept = (labels != 1) | (np.arange(900) % 4 == 0)

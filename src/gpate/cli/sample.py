@@ -74,14 +74,11 @@ def sample(
     labeller = getattr(loaded.spec, "labeller", None)
     if address is None:
         format_of(path, loaded.schema)
-    if soft_labels and (labeller is None or address is not None or path.suffix.lower() != ".npz"):
-        needed = "with a labeller in the release, and an .npz file as output"
-        raise InvalidValue(
-            "--soft-labels",
-            output,
-            needed,
-            "Fix: -o FILE.npz, and a release that was fitted with `--set labelling.share=0.3`.",
-        )
+    if soft_labels and labeller is None:
+        fix = "Fix: fit images of 16 pixels or more without --quick, or with `--set labelling.share=0.3`."
+        raise InvalidValue("--soft-labels", release, "left out for a release without a labeller", fix)
+    if soft_labels and (address is not None or path.suffix.lower() != ".npz"):
+        raise InvalidValue("--soft-labels", output, "with an .npz file as output", "Fix: -o FILE.npz")
     if address is not None:  # before any record is sampled
         check_table(address, loaded.schema, force=force)
     else:

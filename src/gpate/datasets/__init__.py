@@ -11,6 +11,7 @@ paper. A training split is treated as private records are: nothing here prints o
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from gpate.datasets.digits import DIGITS
@@ -53,6 +54,20 @@ def dataset(name: str) -> Dataset:
     if name not in DATASETS:
         raise InvalidValue("data set", name, f"one of {', '.join(DATASETS)}", _how_to_get_more())
     return DATASETS[name]
+
+
+def benchmark_named(data: object) -> str | None:
+    """The name of a set, if a text is one; a `Path` never is.
+
+    Raises:
+        InvalidValue: there is a file or folder of that name too.
+    """
+    if not isinstance(data, str) or data not in DATASETS:
+        return None
+    if Path(data).exists():
+        fix = f"Fix: ./{data} for the file or folder; for the benchmark, work in a folder without one."
+        raise InvalidValue("data", data, "not both a benchmark's name and a file or folder here", fix)
+    return data
 
 
 def no_such_source(given: object) -> DataNotFound:
@@ -109,6 +124,7 @@ __all__ = [
     "Dataset",
     "Loaded",
     "Split",
+    "benchmark_named",
     "benchmark_of",
     "dataset",
     "load",

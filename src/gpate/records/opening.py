@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from gpate.addresses import address_of
 from gpate.boundary import ALONE, Ranks
-from gpate.datasets import DATASETS
+from gpate.datasets import benchmark_named
 from gpate.errors import SensitiveAccess
 from gpate.records.private_records import PrivateRecords
 from gpate.records.raw import RawRecords
@@ -58,7 +58,7 @@ def source_of(data: Any) -> str | None:
         return None
     if (address := address_of(data)) is not None:
         return str(address.absolute())
-    return str(data) if str(data) in DATASETS else str(Path(data).expanduser().absolute())
+    return benchmark_named(data) or str(Path(data).expanduser().absolute())
 
 
 def open_records(

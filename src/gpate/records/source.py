@@ -35,7 +35,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.addresses import address_of
-from gpate.datasets import DATASETS, Split, load, no_such_source
+from gpate.datasets import DATASETS, Split, benchmark_named, load, no_such_source
 from gpate.errors import InvalidValue, SchemaError
 from gpate.records.arrow import pandas_frame
 from gpate.records.conform import image_records, shape_of, table_records, wanted_columns
@@ -105,8 +105,8 @@ def open_source(
 
     Args:
         data: a benchmark set's name, a .csv, .parquet or .npz file, a folder of images or of .parquet or .csv files, a pattern of
-            such files, the address of a table, a data frame, or an array of images. A name wins over a file of the same name; write
-            `./mnist` for the file.
+            such files, the address of a table, a data frame, or an array of images. A text that is both a name and a file here is
+            refused; write `./mnist` for the file.
         labels: of an array of images: names of classes, or their numbers.
         schema: the public facts.
         units: of an array of images: ids of their privacy units, if the schema declares one.
@@ -136,8 +136,8 @@ def open_source(
             rule = "a path, an address, an array of images, or a data frame of pandas, Polars, DuckDB, ibis, Arrow or Spark"
             raise InvalidValue("data", f"<{type(data).__name__}>", rule)
         return open_frame(data, _fitting(schema, TableSchema), limits)
-    if str(data) in DATASETS:
-        return InMemory(_benchmark(str(data), schema, split))
+    if name := benchmark_named(data):
+        return InMemory(_benchmark(name, schema, split))
     return _open_file(Path(data).expanduser(), schema, limits)
 
 
@@ -175,16 +175,25 @@ def _given(
 
 
 def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
-    kind = DATASETS[name].kind
+    kind, own = DATASETS[name].kind, DATASETS[name].schema
     _fitting(schema, TableSchema if kind == "table" else ImageSchema)
+    if isinstance(schema, ImageSchema) and isinstance(own, ImageSchema) and _structure(schema) != _structure(own):
+        raise SchemaError(
+            f"The benchmark {name} has images of {_structure(own)}, but the schema declares {_structure(schema)}. "
+            "Fix: leave out the schema, or give your own data."
+        )
     if schema.unit is not None:
         raise SchemaError(f"The benchmark {name} has no privacy unit. Fix: drop unit from the schema.")
     loaded = load(name, split)
     return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 
 
+def _structure(schema: ImageSchema) -> str:
+    return f"{schema.height} x {schema.width} x {schema.channels} in {len(schema.classes)} classes"
+
+
 def _queried(data: Any, query: str, schema: TableSchema, limits: Limits) -> Source:
-    if not isinstance(data, str | os.PathLike) or str(data) in DATASETS:
+    if not isinstance(data, str | os.PathLike) or benchmark_named(data):
         fix = "Fix: query the frame itself, by its own library."
         raise InvalidValue("query", "given", "left out unless the data are files or the address of an engine", fix)
     path = Path(data).expanduser()

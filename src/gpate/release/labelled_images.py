@@ -39,8 +39,9 @@ class Labelled:
         )
 
     def __str__(self) -> str:
-        forced = f"; {self.forced:,} more were taken as the nearest" if self.forced else ""
-        return f"{self.accepted:,} of {self.drawn:,} images drawn ({self.accepted / max(self.drawn, 1):.1%}){forced}"
+        kept = max(self.accepted + self.forced, 1)
+        forced = f"; {self.forced / kept:.1%} of those kept are only the nearest" if self.forced else ""
+        return f"{self.accepted / max(self.drawn, 1):.1%} of the images drawn were accepted{forced}"
 
 
 @torch.no_grad()
@@ -60,7 +61,9 @@ def labelled_images(
     device = next(network.parameters()).device
     made = torch.zeros(len(wanted), spec.dims)
     open_ = torch.ones(len(wanted), dtype=torch.bool)
-    clearest = torch.full((len(wanted),), -torch.inf)
+    nearest: dict[
+        int, tuple[Tensor, Tensor]
+    ] = {}  # of each class that lacks images: how clearly it is seen, and the images
     drawn = 0
     for _ in range(TURNS):
         asked = wanted[open_]
@@ -71,17 +74,32 @@ def labelled_images(
             likely = torch.log_softmax(labeller(images.to(device)), 1).cpu()
         seen = likely.argmax(1)
         drawn += len(asked)
+        used = torch.zeros(len(asked), dtype=torch.bool)
         for c in sorted(set(wanted[open_].tolist())):
             free = torch.nonzero(open_ & (wanted == c))[:, 0]
             fits = (seen == c) & (asked == c) if spec.labeller.agree else seen == c
             found = torch.nonzero(fits)[:, 0][: len(free)]
-            filled, left = free[: len(found)], free[len(found) :]
-            made[filled], open_[filled] = images[found], False
-            others = likely[:, c].masked_fill(fits, -torch.inf).topk(min(len(left), len(images)))
-            better = others.values > clearest[left[: len(others.values)]]
-            places = left[: len(others.values)][better]
-            made[places], clearest[places] = images[others.indices[better]], others.values[better]
-        if not open_.any():
+            filled = free[: len(found)]
+            made[filled], open_[filled], used[found] = images[found], False, True
+        lacking = wanted[open_].bincount(minlength=spec.classes)
+        nearest = {
+            c: _nearest(nearest.get(c), likely[~used, c], images[~used], int(lacking[c]))
+            for c in torch.nonzero(lacking)[:, 0].tolist()
+        }
+        if not nearest:
             break
+    for c, (_, kept) in nearest.items():
+        made[open_ & (wanted == c)] = kept
     forced = int(open_.sum())
     return made, Labelled(drawn=drawn, accepted=len(wanted) - forced, forced=forced)
+
+
+def _nearest(before: tuple[Tensor, Tensor] | None, clear: Tensor, images: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Of those before and these the clearest, at most so many."""
+    best = clear.topk(min(most, len(clear)))
+    values, kept = best.values, images[best.indices]
+    if before is not None:
+        values, kept = torch.cat([before[0], values]), torch.cat([before[1], kept])
+        best = values.topk(min(most, len(values)))
+        values, kept = best.values, kept[best.indices]
+    return values, kept

@@ -111,7 +111,8 @@ class Release:
                 problems += [f"{name}: {problem}" for problem in hash_problems(name, content, certificate)]
             if problems:
                 raise ReleaseCorrupt(
-                    f"{folder} is not the release that was certified: {shortened(problems)}. Fix: download it again."
+                    f"{folder} is not the release that was certified: {shortened(problems)}. "
+                    "Fix: download it again; nothing else belongs in that folder."
                 )
         schema, config = files.schema_from(contents[files.SCHEMA]), Config.from_bytes(contents[files.CONFIG])
         if problems := fit_problems(config, schema):

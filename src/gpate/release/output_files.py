@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from gpate.atomic_files import workplace
 from gpate.errors import GpateError, InvalidValue, OutputExists, OutputFailed
+from gpate.release.release_files import CERTIFICATE
 from gpate.schema import Boolean, Categorical, Column, Datetime, Duration, Id, ImageSchema, Integer, TableSchema
 from gpate.schema.constraint_values import array_of, own_values
 
@@ -64,6 +65,10 @@ def check_output(path: Path, *, force: bool) -> None:
     """Raise `OutputExists` if the path exists, before any record is sampled."""
     if not path.parent.is_dir():
         raise InvalidValue("output", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
+    if (path.parent / CERTIFICATE).exists():
+        raise InvalidValue(
+            "output", str(path), "outside of a release", "Another file there is no part of what was certified."
+        )
     if not (path.exists() or path.is_symlink()):
         return
     if not force:

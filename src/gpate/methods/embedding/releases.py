@@ -9,6 +9,7 @@ import numpy as np
 
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import NoisyCounts, NoisySum, Released, unit_bound
+from gpate.errors import shown
 from gpate.features import FeatureMap
 from gpate.generators import GeneratorSpec
 from gpate.methods.base import Run, warn_of_delta
@@ -70,6 +71,11 @@ class Releases:
             run.monitor.on_warning(
                 f"The number of records is small beside its noise (+-{2 * sigma:,.0f}, two standard deviations): the synthetic "
                 "images may say little. Fix: a larger epsilon, or more records."
+            )
+        elif few := [name for name, count in zip(run.schema.classes, found.value, strict=False) if count < 2 * sigma]:
+            run.monitor.on_warning(
+                f"These classes cannot be told from empty ones (+-{2 * sigma:,.0f} records, two standard deviations): {shown(few)}. Their "
+                "synthetic images say little. Fix: merge them with others in the schema, a larger epsilon, or more records."
             )
         return found.map(lambda noisy: plausible_counts(noisy, sigma))
 
