@@ -64,7 +64,7 @@ def one_rank(teachers: int, iterations: int, folder: Path, *, network: str, per_
             work.append(time.process_time())
             sent.append(ranks.sent + ranks.received)
 
-        place = RunFolder(Path(ranks.share(lambda: str(RunFolder.create(folder).path))))
+        place = RunFolder(Path(ranks.broadcast(lambda: str(RunFolder.create(folder).path))))
         gate = Gate.in_memory(budget, FastNoise()) if ranks.first else ClosedGate(budget, FastNoise())
         run = Run(
             records=open_records(images, labels, DIGITS, key=bytes(32), chunk=plan.chunk, sharded=True, ranks=ranks),

@@ -95,7 +95,7 @@ def make_release(
         arguments: dict[str, Any] = {
             "spec": student.spec,
             "weights": student.network.state_dict(),
-            "shares": student.shares.tolist(),
+            "shares": student.proportions.tolist(),
             "schema": schema,
             "ledger": gate.ledger,
             "settings": SETTINGS,

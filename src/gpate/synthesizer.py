@@ -157,7 +157,7 @@ class Synthesizer:
         ranks.agree("schema", public.to_dict())
         ranks.agree("choice of sites", sites)
         ranks.agree("choice of a budget book", budget is not None)
-        streams = Streams(ranks.share(lambda: Streams(self.seed).seed))
+        streams = Streams(ranks.broadcast(lambda: Streams(self.seed).seed))
         plan = method.plan(settings, public, self.epsilon)
         allowed = plan.budget(self.epsilon, self.delta)
         if math.isfinite(allowed.epsilon) and allowed.epsilon > _MOST:
@@ -167,13 +167,13 @@ class Synthesizer:
         reservation = None
         if budget is not None:
             sampled = method.samples_in_secret
-            planned = ranks.share(lambda: Reservation.planned(budget, allowed, sampled=sampled).to_json())
+            planned = ranks.broadcast(lambda: Reservation.planned(budget, allowed, sampled=sampled).to_json())
             reservation = Reservation.from_json(planned)
             allowed = reservation.budget
         method.check_budget(settings, budget=allowed, dims=plan.spec.dims)
         for caution in [*allowed.cautions(), *_cost_of(public, allowed)] if ranks.first else ():
             monitor.on_warning(caution)
-        key = key_from(ranks.share(lambda: new_key().hex()))
+        key = key_from(ranks.broadcast(lambda: new_key().hex()))
         records = open_records(
             data,
             labels,
@@ -234,7 +234,7 @@ class Synthesizer:
             monitor: as in `fit`.
         """
         folder = shared_folder(ranks, lambda: unfinished(run))
-        written = ranks.share(folder.plan)
+        written = ranks.broadcast(folder.plan)
         given, data = data, written["source"] if data is None else data
         if data is None:
             raise InvalidValue("data", None, "given again, because the run did not read it from a file")
@@ -296,7 +296,7 @@ class Synthesizer:
         with handed_back:
             with matmul_precision("high"):
                 fitted = execute(run)
-            run.ranks.share(lambda: publish(run, fitted, reservation))
+            run.ranks.broadcast(lambda: publish(run, fitted, reservation))
         run.folder.drop_checkpoints()
         self.run_ = run.folder.path
         self.settings_ = fitted.settings

@@ -78,6 +78,6 @@ def test_without_a_mean_it_is_a_student_like_others(iterations: int | None) -> N
 
 def test_a_rate_falls_over_a_number_of_iterations() -> None:
     init = torch.Generator().manual_seed(0)
-    one = student_of(SPEC, iterations=ITERATIONS, average=DECAY, init=init, learning_rate=RATE, shares=SHARES)
+    one = student_of(SPEC, iterations=ITERATIONS, average=DECAY, init=init, learning_rate=RATE, proportions=SHARES)
     assert type(one) is AveragedStudent
     assert one.shares.tolist() == SHARES.tolist()

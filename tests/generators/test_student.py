@@ -192,14 +192,14 @@ def test_a_finished_student_that_learns_on_keeps_its_statistics(monkeypatch: pyt
 
 def test_labels_follow_the_shares() -> None:
     """20,000 labels, 6 standard errors."""
-    made = student(shares=np.array([0.7, 0.3, 0.0]))
+    made = student(proportions=np.array([0.7, 0.3, 0.0]))
     counts = np.bincount(made.labels(20_000, Streams(0).torch("y")).numpy(), minlength=3) / 20_000
     assert np.allclose(counts, [0.7, 0.3, 0.0], atol=6 * (0.21 / 20_000) ** 0.5)
     assert counts[2] == 0
     even = np.bincount(made.labels(20_000, Streams(0).torch("y"), evenly=True).numpy(), minlength=3) / 20_000
     assert np.allclose(even, 1 / 3, atol=6 * (2 / 9 / 20_000) ** 0.5)
     with pytest.raises(InvalidValue, match="sum to 1"):
-        student(shares=np.array([0.7, 0.7, 0.0]))
+        student(proportions=np.array([0.7, 0.7, 0.0]))
 
 
 def test_state_round_trip_goes_on_alike() -> None:

@@ -12,6 +12,8 @@ import torch
 from gpate import Monitor, Synthesizer, verify
 from gpate.accounting import read_ledger
 from gpate.boundary import FastNoise, Released
+from gpate.methods import recipes
+from gpate.methods.base import method_named
 from gpate.records import PrivateRecords
 from gpate.records.secret_draws import SecretDraws
 from gpate.release import release_files
@@ -134,6 +136,39 @@ SYSTEMS = {
             bad=[{"latent": 0}],
         ),
         System(
+            recipe="default-images",
+            settings={
+                **{
+                    f"{part}.{name}": n
+                    for part in ("matching", "last_matching")
+                    for name, n in (("steps", 4), ("batch", 20))
+                },
+                **{"first.frequencies": 50, "labelling.steps": 3, "shares": (1.0,)},
+            },
+            events={"DiscreteGaussian"},
+            kinds=("image",),
+            iterates=False,
+            bad=[{"latent": 0}],
+        ),
+        System(
+            recipe="refined",
+            settings={
+                **FAST,
+                "matching.steps": 4,
+                "matching.batch": 20,
+                "first.frequencies": 50,
+                "warm_up": 2,
+                "iterations": 3,
+                "threshold_sigma": 300.0,
+                "vote_sigma": 100.0,
+            },
+            events={"DiscreteGaussian", "NoisyMaxThreshold", "GNMax"},
+            kinds=("image",),
+            planned=False,
+            iterates=False,  # test_refinement stops its votes
+            bad=[{"latent": 0}, {"vote_share": 1.0}, {"average": 0.5}, {"vote_sigma": 0.5}],
+        ),
+        System(
             recipe="default-tables",
             settings={"fitting.restarts": 1, "fitting.steps": 3, "fitting.components": 4},
             events={"DiscreteGaussian"},
@@ -143,8 +178,16 @@ SYSTEMS = {
         ),
     )
 }
+ALIKE = {
+    **dict.fromkeys(
+        [name for name in recipes.recipes() if name.startswith("paper-") and name not in SYSTEMS], "paper-mnist-eps1"
+    ),
+    "paper": "paper-mnist-eps1",  # it takes the numbers of one of these
+    "default-colour-images": "default-images",
+}
+"""Recipes that differ from a system in numbers alone."""
 ITERATING = [system for system in SYSTEMS.values() if system.iterates and system.private]
-SECRET = [SYSTEMS[name] for name in ("dpgan", "dpgan-large", "dpgan-projected", "gswgan")]
+SECRET = [s for s in SYSTEMS.values() if method_named(recipes.recipes()[s.recipe].method).samples_in_secret]
 """Systems whose releases are amplified by a secret draw."""
 SLOW = ("dpgan-large", "dpgan-projected")
 """They share dpgan's loop; `test_check` runs them whole."""
@@ -167,14 +210,22 @@ def slow(systems: list[System]) -> list[Any]:
     return [pytest.param(s, marks=[pytest.mark.slow] if s.recipe in SLOW else []) for s in systems]
 
 
-CASES = [(check, system, kind) for check in CHECKS for system in SYSTEMS.values() for kind in system.kinds]
+CASES = [
+    pytest.param(check, system, kind, marks=[pytest.mark.slow] if system.recipe == "default-images" else [])
+    for check in CHECKS
+    for system in SYSTEMS.values()
+    for kind in system.kinds
+    if check in CHECKS[:1] or kind == system.kinds[-1]  # one kind is enough for most
+]
 
 
-@pytest.mark.parametrize(
-    ("check", "system", "kind"),
-    [case for case in CASES if case[0] in CHECKS[:1] or case[2] == case[1].kinds[-1]],  # one kind is enough for most
-    ids=name,
-)
+def test_every_recipe_is_here_or_like_one_that_is() -> None:
+    assert {*SYSTEMS, *ALIKE} == set(recipes.recipes())
+    for name, like in ALIKE.items():
+        assert recipes.recipes()[name].groups.keys() == recipes.recipes()[like].groups.keys()
+
+
+@pytest.mark.parametrize(("check", "system", "kind"), CASES, ids=name)
 def test_check(check: Check, system: System, kind: str, tmp_path: Path) -> None:
     check(system, kind, tmp_path)
 
@@ -252,7 +303,8 @@ def test_no_secret_draw_is_paid_for_twice(system: System, tmp_path: Path, monkey
 
     monkeypatch.setattr(SecretDraws, "_bytes", watched)
     monkeypatch.setattr(_AnswerFile, "add", losing)
-    sampled = {} if system.recipe == "gswgan" else {"critic_steps": 1, "sampling_probability": 0.3}
+    one_of_many = system.recipe.startswith("gswgan")
+    sampled = {} if one_of_many else {"critic_steps": 1, "sampling_probability": 0.3}
     with pytest.raises(RunFolderError, match="killed just now"):
         system.fit("image", tmp_path / "run", settings={"iterations": 4, **sampled})
     while not (tmp_path / "run" / "release" / "certificate.json").exists():
@@ -261,7 +313,7 @@ def test_no_secret_draw_is_paid_for_twice(system: System, tmp_path: Path, monkey
         except RunFolderError as problem:
             assert "killed just now" in str(problem)  # noqa: PT017 - it may go through, too
     (paid,) = (n for event, n in tally(tmp_path / "run").items() if type(event).__name__ in system.events - {"Laplace"})
-    each = system.settings["samples"] if system.recipe == "gswgan" else 1
+    each = system.settings["samples"] if one_of_many else 1
     assert stored == list(range(0, paid, each))
     assert len(numbers) > len(stored), "some were lost"
 

@@ -99,7 +99,7 @@ class Run:
             seed=3,
         )
         student = embed(run)
-        return student, student.shares
+        return student, student.proportions
 
     def reopen(self) -> None:
         self.gate.close()

@@ -13,7 +13,7 @@ Every step that needs the others has a time limit: `RankSlow` after it, `RankLos
 Nothing is pickled.
 
     >>> alone = Ranks()
-    >>> alone.size, alone.first, alone.share(lambda: 7)
+    >>> alone.size, alone.first, alone.broadcast(lambda: 7)
     (1, True, 7)
 """
 
@@ -89,15 +89,15 @@ class Ranks:
         """Every rank's value, in their order: plain data, a few hundred bytes."""
         return [value]
 
-    def share(self, make: Callable[[], T]) -> T:
+    def broadcast(self, make: Callable[[], T]) -> T:
         """What rank 0 made, on every rank: plain data. Its named errors are raised on every rank."""
         return make()
 
-    def share_tensors(self, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    def broadcast_tensors(self, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Tensors that rank 0 made, on every rank, on the CPU."""
         return dict(make())
 
-    def share_released(self, make: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:
+    def broadcast_released(self, make: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:
         """What rank 0 released or recalled, on every rank, with its receipts."""
         return make()
 
@@ -110,7 +110,7 @@ class Ranks:
         do()
 
     def beat(self) -> None:
-        """Rank 0, while the others wait for it to `share`: tells them that it is still at work."""
+        """Rank 0, while the others wait for a `broadcast`: tells them that it is still at work."""
 
     def part(self, items: int, *, block: int = 1) -> slice:
         """This rank's share of so many items: contiguous, in whole blocks, disjoint, and together all of them."""
@@ -172,22 +172,22 @@ class Together(Ranks):
         self.received += _LETTER * (self.size - 1)
         return [json.loads(letter.numpy().tobytes().rstrip(b"\0")) for letter in letters]
 
-    def share(self, make: Callable[[], T]) -> T:  # noqa: D102
+    def broadcast(self, make: Callable[[], T]) -> T:  # noqa: D102
         if self.first:
             made = self._made(make)
             self._send(_VALUE, json.dumps(made).encode())
             return made
-        shared: T = json.loads(self._receive())
-        return shared
+        received: T = json.loads(self._receive())
+        return received
 
-    def share_tensors(self, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:  # noqa: D102
+    def broadcast_tensors(self, make: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:  # noqa: D102
         if self.first:
             made = {name: tensor.detach().cpu().contiguous() for name, tensor in self._made(make).items()}
             self._send(_VALUE, safetensors.torch.save(made))
             return made
         return safetensors.torch.load(self._receive())
 
-    def share_released(self, make: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:  # noqa: D102
+    def broadcast_released(self, make: Callable[[], Released[NDArray[Any]]]) -> Released[NDArray[Any]]:  # noqa: D102
         if self.first:
             made = self._made(make)
             receipts = [[receipt.line, receipt.chain] for receipt in made.receipts]

@@ -91,7 +91,7 @@ def fit(
     run = resume or out or Path("run")
     plan = run / "private" / "run.json"
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    if restarted and data is not None and ranks.share(plan.exists):
+    if restarted and data is not None and ranks.broadcast(plan.exists):
         resume = run  # torchrun restarted the same command: resume instead of starting over
     if resume is not None or not plan.exists():  # otherwise the folder belongs to another run
         resumable = f"Stopped immediately. `gpate fit --resume {run}` continues; nothing is charged twice."

@@ -29,7 +29,7 @@ class AveragedStudent(Student):
         iterations: of the whole run, after which the learning rate is zero; where the run ends before, it has not fallen to zero.
         learning_rate: Adam's at the beginning; it falls along a cosine.
         average: decay of the running mean of the weights in an iteration.
-        shares: class proportions.
+        proportions: of the classes.
         device: of the network.
     """
 
@@ -41,10 +41,10 @@ class AveragedStudent(Student):
         iterations: int,
         learning_rate: float,
         average: float,
-        shares: np.ndarray | None = None,
+        proportions: np.ndarray | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__(spec, init=init, learning_rate=learning_rate, shares=shares, device=device)
+        super().__init__(spec, init=init, learning_rate=learning_rate, proportions=proportions, device=device)
         self._iterations, self._rate, self._decay = iterations, learning_rate, average
         self._learnt = 0
         self._mean = [p.detach().clone() for p in self.network.parameters()]
@@ -90,12 +90,12 @@ def student_of(
     average: float,
     init: torch.Generator,
     learning_rate: float,
-    shares: np.ndarray | None = None,
+    proportions: np.ndarray | None = None,
     device: torch.device | str = "cpu",
 ) -> Student:
     """An `AveragedStudent`, or a `Student` where `average` is 0; `iterations` may be None for the latter."""
     if not average:
-        return Student(spec, init=init, learning_rate=learning_rate, shares=shares, device=device)
+        return Student(spec, init=init, learning_rate=learning_rate, proportions=proportions, device=device)
     assert iterations is not None, "settings are checked before"
     return AveragedStudent(
         spec,
@@ -103,6 +103,6 @@ def student_of(
         iterations=iterations,
         learning_rate=learning_rate,
         average=average,
-        shares=shares,
+        proportions=proportions,
         device=device,
     )

@@ -32,7 +32,7 @@ class ReplayingStudent(AveragedStudent):
         iterations: of the whole run.
         learning_rate: Adam's at the beginning.
         average: decay of the running mean of the weights.
-        shares: class proportions.
+        proportions: of the classes.
         device: of the network.
     """
 
@@ -48,7 +48,7 @@ class ReplayingStudent(AveragedStudent):
         iterations: int,
         learning_rate: float,
         average: float,
-        shares: np.ndarray | None = None,
+        proportions: np.ndarray | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class ReplayingStudent(AveragedStudent):
             iterations=iterations,
             learning_rate=learning_rate,
             average=average,
-            shares=shares,
+            proportions=proportions,
             device=device,
         )
         self._step, self._replays, self._keep, self._stream = step, replays, keep, stream

@@ -47,7 +47,7 @@ class Student:
         spec: which network.
         init: stream for the initial weights.
         learning_rate: Adam's; the paper has 1e-3.
-        shares: class proportions for sampling labels; uniform by default. Released or declared, never counted from records.
+        proportions: of the classes, for sampling labels; uniform by default. Released or declared, never counted from records.
         device: of the network.
     """
 
@@ -57,7 +57,7 @@ class Student:
         *,
         init: torch.Generator,
         learning_rate: float = 1e-3,
-        shares: np.ndarray | None = None,
+        proportions: np.ndarray | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.spec = spec
@@ -67,11 +67,17 @@ class Student:
         self.network.to(self.device).train()
         self.restart(learning_rate)
         self.finished = False
-        self.shares = (
-            np.full(spec.classes, 1 / spec.classes) if shares is None else np.asarray(shares, dtype=np.float64)
+        self.proportions = (
+            np.full(spec.classes, 1 / spec.classes)
+            if proportions is None
+            else np.asarray(proportions, dtype=np.float64)
         )
-        if self.shares.shape != (spec.classes,) or (self.shares < 0).any() or not np.isclose(self.shares.sum(), 1):
-            raise InvalidValue("shares", self.shares.tolist(), f"{spec.classes} proportions that sum to 1")
+        if (
+            self.proportions.shape != (spec.classes,)
+            or (self.proportions < 0).any()
+            or not np.isclose(self.proportions.sum(), 1)
+        ):
+            raise InvalidValue("proportions", self.proportions.tolist(), f"{spec.classes} proportions that sum to 1")
 
     def restart(self, learning_rate: float, *, momentum: float = 0.5) -> None:
         """A new optimiser, without state."""
@@ -83,7 +89,7 @@ class Student:
 
     def labels(self, count: int, stream: torch.Generator, *, evenly: bool = False) -> Tensor:
         """Sample class labels by their proportions, or uniformly."""
-        weights = torch.as_tensor(self.shares, dtype=torch.float64, device=stream.device)
+        weights = torch.as_tensor(self.proportions, dtype=torch.float64, device=stream.device)
         if evenly:
             weights = torch.ones_like(weights)
         return torch.multinomial(weights, count, replacement=True, generator=stream).to(self.device)

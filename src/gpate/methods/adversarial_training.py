@@ -123,7 +123,7 @@ def train_student(adversary: Adversary, student: Student, run: Run, *, iteration
         adversary.load_state(last.public, last.sensitive)
         student.load_state(last.public)
     else:
-        adversary.prepare(student, lambda: ranks.share(run.monitor.stop))
+        adversary.prepare(student, lambda: ranks.broadcast(run.monitor.stop))
     spend = _Spend(gate)
     last_saved = began = time.monotonic()
     done = last.iteration
@@ -158,7 +158,7 @@ def train_student(adversary: Adversary, student: Student, run: Run, *, iteration
         seconds = run.settings.speed.checkpoint_seconds
         due = seconds if transcript.all_kept else min(seconds, _OFTEN)
         full = transcript.is_large or time.monotonic() - last_saved > due
-        stopping, saving = ranks.share(lambda: _noted(folder, progress, (run.monitor.stop(), full)))  # noqa: B023 - called at once
+        stopping, saving = ranks.broadcast(lambda: _noted(folder, progress, (run.monitor.stop(), full)))  # noqa: B023 - called at once
         if stopping or saving:
             save()
             last_saved = time.monotonic()
@@ -166,7 +166,7 @@ def train_student(adversary: Adversary, student: Student, run: Run, *, iteration
             raise Interrupted(
                 f"Stopped after iteration {done}. Fix: `gpate fit --resume {folder.path}` goes on from here."
             )
-    if ranks.share(lambda: not transcript.all_kept):  # once the ledger is sealed nothing can be asked again
+    if ranks.broadcast(lambda: not transcript.all_kept):  # once the ledger is sealed nothing can be asked again
         save()
     student.finish(run.streams.torch("statistics"))
     return student

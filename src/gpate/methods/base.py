@@ -309,6 +309,11 @@ def report_repairs(run: Run) -> None:
             )
 
 
+def parts_for(records: float, *, each: int, most: int) -> int:
+    """Into how many parts so many records are divided, one for each teacher: `each` in a part, 10 parts at least."""
+    return int(min(most, max(10, round(max(records, 1.0) / each))))
+
+
 def warn_of_delta(run: Run, records: float) -> None:
     """Warns, from a number of records that was released already, if delta is not far below one over it."""
     delta = run.gate.budget.delta

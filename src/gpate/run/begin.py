@@ -28,7 +28,7 @@ def unfinished(run: str | os.PathLike[str]) -> RunFolder:
 
 def shared_folder(ranks: Ranks, make: Callable[[], RunFolder]) -> RunFolder:
     """The folder that rank 0 makes or opens; other ranks keep their checkpoints at the same path where they are."""
-    return RunFolder(Path(ranks.share(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
+    return RunFolder(Path(ranks.broadcast(lambda: str(make().path.absolute() if ranks.size > 1 else make().path))))
 
 
 def begun(
@@ -84,5 +84,5 @@ def open_gate(
 ) -> Gate:
     """The run's gate on rank 0; a closed one elsewhere."""
     found: list[Gate] = []
-    ranks.share(lambda: found.append(make(folder.ledger, budget, noise)))  # all hear of it if it cannot be opened
+    ranks.broadcast(lambda: found.append(make(folder.ledger, budget, noise)))  # all hear of it if it cannot be opened
     return found[0] if found else ClosedGate(budget, noise)

@@ -82,7 +82,7 @@ class Transcript:
         self._folder = folder
         self._named: _AnswerFile | None = None
         self._numbered: _AnswerFile | None = None
-        self._last_known = ranks.share(self._open)
+        self._last_known = ranks.broadcast(self._open)
         self.number = 0
         self.replayed, self.all_kept = False, True
         self._asked: set[str] = set()
@@ -95,11 +95,11 @@ class Transcript:
 
     def has(self, name: str) -> bool:
         """Whether a named question was answered already; the same on every rank."""
-        return self.ranks.share(lambda: name in self._on_first(self._named))
+        return self.ranks.broadcast(lambda: name in self._on_first(self._named))
 
     def sigma(self, name: str) -> float | None:
         """The noise of a named release that was answered already, None for another; the same on every rank."""
-        about = self.ranks.share(lambda: self._on_first(self._named).about(name))
+        about = self.ranks.broadcast(lambda: self._on_first(self._named).about(name))
         return None if about is None else float(about["sigma"])
 
     def ask(
@@ -118,7 +118,7 @@ class Transcript:
             raise InvalidValue("name of a release", name, "one that was not asked for before", "Use recall.")
         self._asked.add(name)
         known = self.has(name)
-        if not known and self.ranks.share(self._stop):
+        if not known and self.ranks.broadcast(self._stop):
             raise Interrupted(
                 f"Stopped before a release; what was paid for is kept. Fix: `gpate fit --resume {self._folder.path}` goes on from here."
             )
@@ -139,11 +139,11 @@ class Transcript:
                 )
             return kept
 
-        return self.ranks.share_released(answer)
+        return self.ranks.broadcast_released(answer)
 
     def recall(self, name: str) -> Released[NDArray[Any]]:
         """The answer to a named question that was asked before, on every rank."""
-        return self.ranks.share_released(lambda: self._on_first(self._named).recall(name))
+        return self.ranks.broadcast_released(lambda: self._on_first(self._named).recall(name))
 
     # --- numbered answers of a training loop --------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Transcript:
         def gap() -> bool:
             return self._on_first(self._numbered).dropped > number
 
-        if self.ranks.share(gap):
+        if self.ranks.broadcast(gap):
             size = self.ranks.size
             raise RunFolderError(
                 f"{self._folder.path} has no checkpoint for {size} rank{'s' * (size > 1)} from which its "
@@ -185,7 +185,7 @@ class Transcript:
                 self.all_kept = False
 
         self.replayed = known
-        released = self.ranks.share_released(answer)
+        released = self.ranks.broadcast_released(answer)
         self.number += 1
         return released
 
@@ -342,7 +342,9 @@ class BudgetSplit:
         if known is not None:
             return known
         ahead = math.fsum(fraction for other, fraction in self.fractions.items() if not transcript.has(other))
-        return transcript.ranks.share(lambda: sensitivity / mu_of(transcript.gate, name, self.fractions[name], ahead))
+        return transcript.ranks.broadcast(
+            lambda: sensitivity / mu_of(transcript.gate, name, self.fractions[name], ahead)
+        )
 
 
 def mu_of(gate: Gate, name: str, fraction: float, ahead: float) -> float:

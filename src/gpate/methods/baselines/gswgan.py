@@ -43,9 +43,9 @@ from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
-from gpate.methods.base import AnySchema, Plan, Run
+from gpate.methods.base import AnySchema, Plan, Run, parts_for
 from gpate.methods.baselines.diversity import apart
-from gpate.methods.baselines.shared import Adversarial, Baseline, loudness_for, parts_for, planned
+from gpate.methods.baselines.shared import MOST_PARTS, RECORDS_EACH, Adversarial, Baseline, loudness_for, planned
 from gpate.methods.baselines.view import View, dims_seen
 from gpate.methods.settings import Settings
 from gpate.records import DenseTeacher, TeacherNetwork, TeacherPlan, Wasserstein
@@ -128,7 +128,7 @@ class GSWGAN(Adversarial):
         """With the number of discriminators."""
         if self.discriminators is not None:
             return self
-        return replace(self, discriminators=parts_for(records, each=60, most=1000))
+        return replace(self, discriminators=parts_for(records, each=RECORDS_EACH, most=MOST_PARTS))
 
 
 TUNED = GSWGAN(

@@ -28,9 +28,9 @@ from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_positive
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
-from gpate.methods.base import Run
+from gpate.methods.base import Run, parts_for
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.shared import Adversarial, Baseline, noise_scale, parts_for, planned
+from gpate.methods.baselines.shared import MOST_PARTS, RECORDS_EACH, Adversarial, Baseline, noise_scale, planned
 from gpate.records import TEACHERS, TeacherPlan, discriminator
 from gpate.run.folder import RunFolder
 from gpate.run.transcript import Transcript
@@ -92,7 +92,7 @@ class PATEGAN(Adversarial):
         """With the number of teachers."""
         if self.teachers is not None:
             return self
-        return replace(self, teachers=parts_for(records, each=60, most=1000))
+        return replace(self, teachers=parts_for(records, each=RECORDS_EACH, most=MOST_PARTS))
 
 
 class PATEGANMethod(Baseline):

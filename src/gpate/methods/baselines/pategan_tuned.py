@@ -37,9 +37,9 @@ from gpate.boundary.private_files import SensitiveTensors
 from gpate.errors import InvalidValue, require_count, require_not_negative, require_positive, require_probability
 from gpate.generators import GeneratorSpec, Student
 from gpate.methods.adversarial_training import Adversary, Turn
-from gpate.methods.base import AnySchema, Plan, Run
+from gpate.methods.base import AnySchema, Plan, Run, parts_for
 from gpate.methods.baselines.critic import Critic
-from gpate.methods.baselines.shared import Adversarial, Baseline, noise_scale, parts_for, planned
+from gpate.methods.baselines.shared import MOST_PARTS, RECORDS_EACH, Adversarial, Baseline, noise_scale, planned
 from gpate.methods.baselines.view import View
 from gpate.methods.settings import Settings
 from gpate.records import DenseTeacher, LoudLabel, NoisyLogistic, TeacherPlan
@@ -130,7 +130,7 @@ class TunedPATEGAN(Adversarial):
         """With the number of teachers."""
         if self.teachers is not None:
             return self
-        return replace(self, teachers=parts_for(records, each=60, most=1000))
+        return replace(self, teachers=parts_for(records, each=RECORDS_EACH, most=MOST_PARTS))
 
     def count(self, sigma: float | None = None) -> NoisyCount:
         """What is released, before its noise is planned or with the noise of a plan."""

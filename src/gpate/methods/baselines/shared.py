@@ -95,6 +95,10 @@ class Adversarial:
         return self
 
 
+RECORDS_EACH, MOST_PARTS = 60, 1000
+"""A discriminator for 60 records, 1,000 at most: what GS-WGAN has for MNIST's 60,000 (Chen, Orekondy and Fritz 2020)."""
+
+
 def sampled_accountant(name: str) -> str:
     """Privacy loss distributions for Poisson-sampled events where dp-accounting is installed, else Renyi."""
     if name == "auto" and importlib.util.find_spec("dp_accounting") is None:
@@ -107,11 +111,6 @@ def loudness_for(dims: int) -> float:
     root, about the length of an image.
     """
     return max(1.0, math.sqrt(dims) / 3)
-
-
-def parts_for(records: float, *, each: int, most: int) -> int:
-    """Into how many parts so many records are divided: `each` in a part, 10 parts at least."""
-    return int(min(most, max(10, round(max(records, 1.0) / each))))
 
 
 class Baseline(Method):
@@ -164,11 +163,11 @@ class Baseline(Method):
             average=own.average,
             init=run.streams.torch("init"),
             learning_rate=own.learning_rate,
-            shares=proportions(counts),
+            proportions=proportions(counts),
             device=run.device,
         )
         train_student(adversary, student, run, iterations=own.iterations)
-        return Fitted(student.network, run.spec, student.shares, run.settings.with_group(self.name, own))
+        return Fitted(student.network, run.spec, student.proportions, run.settings.with_group(self.name, own))
 
     def accountants(self, settings: Settings) -> tuple[str, ...]:
         """Where dp-accounting is not installed, sampled events are accounted for by their Renyi curves."""

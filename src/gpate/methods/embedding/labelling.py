@@ -266,7 +266,7 @@ def train_labeller(
         answer = run.transcript.ask(name, part, partial(mechanism.release, gate=run.gate), sigma=sigma)
         steps.append(_Step(weights=descent.weights, gradient=answer, sigma=sigma))
         descent.step(answer.value)
-        run.ranks.share(partial(on_step, step + 1))
+        run.ranks.broadcast(partial(on_step, step + 1))
     weight, bias = phi.linear(descent.mean.to(torch.float32))
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
     bank = patch_bank(spec.channels, filters=own.filters).to(device)
@@ -329,7 +329,7 @@ def _state(run: Run, student: Student, settings: Labelling) -> dict[str, Tensor]
             run.folder.write_tensors(FEATURES, standardise(found, directions=settings.directions, stream=stream))
         return run.folder.read_tensors(FEATURES).tensors
 
-    return run.ranks.share_tensors(computed)
+    return run.ranks.broadcast_tensors(computed)
 
 
 @torch.no_grad()

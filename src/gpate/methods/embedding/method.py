@@ -123,7 +123,7 @@ class EmbeddingMethod(Method):
         student = training.student
         if not releases.labelled:
             training.finish()
-            return Fitted(student.network, student.spec, student.shares, run.settings)
+            return Fitted(student.network, student.spec, student.proportions, run.settings)
         labelling = releases.labelling()
         spend, epsilon = run.gate.spend, run.gate.budget.epsilon
         report = run.monitor.steps(labelling.steps or 0, spend=spend, epsilon=epsilon, every=1, stage="labeller")
@@ -134,7 +134,7 @@ class EmbeddingMethod(Method):
         student.network.labeller = trained.labeller
         spec = replace(student.spec, labeller=use_of(trained, run, student, labelling))
         filled = {"labelling.steps": labelling.steps, "labelling.rate": labelling.rate}
-        return Fitted(student.network, spec, student.shares, run.settings.changed(filled))
+        return Fitted(student.network, spec, student.proportions, run.settings.changed(filled))
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Class counts, the sums of every round and the gradients of the labeller, each with its fraction of the budget."""
@@ -171,7 +171,7 @@ class _Training:
         last = self._checkpoints.last() if run.ranks.first else None
         if last is not None and last.public:
             self.student.load_state(last.public)
-        self._done = run.ranks.share(lambda: 0 if last is None else last.iteration)
+        self._done = run.ranks.broadcast(lambda: 0 if last is None else last.iteration)
         self._targets: list[Target] = []
         self._began = time.monotonic()
 
@@ -209,15 +209,15 @@ class _Training:
     def finish(self) -> None:
         """The student is ready for sampling."""
         self.student.finish(self._run.streams.torch("statistics"))
-        self.student.shares = self._counts.value / self._counts.value.sum()
+        self.student.proportions = self._counts.value / self._counts.value.sum()
 
     def _match(self, r: int) -> None:
         """Trains on all targets, after this many times of training, unless a checkpoint has it; every rank then has the result."""
         run, student = self._run, self.student
         if r >= self._done:
-            run.ranks.share(partial(self._train, r))
+            run.ranks.broadcast(partial(self._train, r))
         if run.ranks.size > 1:
-            student.network.load_state_dict(run.ranks.share_tensors(student.network.state_dict))
+            student.network.load_state_dict(run.ranks.broadcast_tensors(student.network.state_dict))
 
     def _train(self, r: int) -> None:
         run, plans = self._run, self._plans()
@@ -277,7 +277,7 @@ def _features(r: int, student: Student, settings: Embedding, run: Run, place: to
             folder.write_tensors(kept, fresh.state())
         return folder.read_tensors(kept).tensors
 
-    state = run.ranks.share_tensors(learnt)
+    state = run.ranks.broadcast_tensors(learnt)
     learned = LearnedFeatures.from_state(state, shape, spec.classes, settings=settings.later, device=place)
     fraction = settings.later_first
     return Combined([learned, drawn], weights=[1 - fraction, fraction]) if fraction else learned

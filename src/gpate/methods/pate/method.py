@@ -95,11 +95,11 @@ class PateMethod(Method):
             average=training.average,
             init=run.streams.torch("init"),
             learning_rate=training.learning_rate,
-            shares=shares,
+            proportions=shares,
             device=run.device,
         )
         train_student(voters, student, run, iterations=training.iterations)
-        return Fitted(student.network, run.spec, student.shares, settings)
+        return Fitted(student.network, run.spec, student.proportions, settings)
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Class counts if they have an epsilon, then the votes."""

@@ -120,14 +120,14 @@ class RefinedMethod(Method):
                 run.monitor.on_warning(warning)
             return found.to_json()
 
-        settings = settings_of(run.ranks.share(lambda: folder.once("settings.json", planned)))
+        settings = settings_of(run.ranks.broadcast(lambda: folder.once("settings.json", planned)))
         refinement = settings.of(Refinement)
         student.restart(refinement.student_rate)
         voters = Voters(run, settings, spec=student.spec, warm_up=refinement.warm_up)
         transcript = Transcript(run.gate, folder, ranks=run.ranks, stop=run.monitor.stop)
         inner = replace(run, folder=folder, transcript=transcript)
         train_student(voters, student, inner, iterations=settings.of(Training).iterations)
-        return Fitted(student.network, student.spec, student.shares, settings)
+        return Fitted(student.network, student.spec, student.proportions, settings)
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Those of the embedding, with a fraction reserved, then the votes."""

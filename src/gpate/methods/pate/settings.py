@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from gpate.accounting import Budget, Event, calibrate
 from gpate.boundary import DPGradAgg, NoiseGrids
 from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
+from gpate.methods.base import parts_for
 from gpate.methods.settings import Settings
 from gpate.records import TEACHERS
+
+MOST_TEACHERS = 4000
+"""The paper's for MNIST at epsilon 1; no more are chosen for more records."""
 
 _FEWEST = 30
 """Iterations that scaled settings make room for."""
@@ -39,7 +43,7 @@ class Mechanism:
         noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
     """
 
-    teachers: int | None = 4000
+    teachers: int | None = MOST_TEACHERS
     samples: int = 15
     projected_dims: int | None = 10
     clip: float = 1e-4
@@ -188,7 +192,7 @@ def _recipe(name: str, source: str, mechanism: Mechanism, training: Training | N
     return Settings(recipe=name, source=source, method="votes", groups={"mechanism": mechanism, "training": training})
 
 
-_EPS1 = Mechanism(teachers=4000, samples=15, threshold_sigma=3000.0, vote_sigma=1000.0)
+_EPS1 = Mechanism(teachers=MOST_TEACHERS, samples=15, threshold_sigma=3000.0, vote_sigma=1000.0)
 _EPS10 = Mechanism(teachers=2000, samples=30, threshold_sigma=600.0, vote_sigma=100.0)
 _CREDIT = Mechanism(
     teachers=2100, samples=32, projected_dims=5, threshold_sigma=1500.0, vote_sigma=600.0, counts_epsilon=0.01
@@ -259,7 +263,7 @@ def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> 
         return settings, []
     small = budget.epsilon < math.sqrt(10)
     per_teacher, first, second = (15, 0.75, 0.25) if small else (30, 0.3, 0.05)
-    teachers = int(min(4000, max(10, round(max(records, 1.0) / per_teacher))))
+    teachers = parts_for(records, each=per_teacher, most=MOST_TEACHERS)
     mechanism = dataclasses.replace(
         mechanism, teachers=teachers, threshold_sigma=max(1.0, first * teachers), vote_sigma=max(1.0, second * teachers)
     )

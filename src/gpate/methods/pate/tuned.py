@@ -40,7 +40,7 @@ from gpate.generators.replay import ReplayingStudent
 from gpate.methods.adversarial_training import train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions, settings_of
 from gpate.methods.finished_run import FinishedRun
-from gpate.methods.pate.settings import Following, Mechanism
+from gpate.methods.pate.settings import MOST_TEACHERS, Following, Mechanism
 from gpate.methods.pate.votes import VOTES, NearestVoters, vote_problems
 from gpate.methods.settings import Settings
 from gpate.run.folder import RunFolderError
@@ -52,9 +52,6 @@ _SIGNAL = 100.0
 _PER_CLASS = (2, 4)
 """At least and at most: with one alone the student would learn the mean of each class, and from more than four a classifier learns less,
 at any epsilon (research log)."""
-
-_MOST_TEACHERS = 4000
-"""The paper's."""
 
 _MARGIN = 1e-6
 """Relative, of the noise over the least that `calibrate` finds, which uses up the budget to nine digits. The gate refuses whatever exceeds
@@ -118,7 +115,7 @@ class TunedMethod(Method):
         """Algorithm 1."""
         counts = run.class_counts(run.settings.of(Mechanism).counts_epsilon).value
         settings = settings_of(
-            run.ranks.share(lambda: run.folder.once("settings.json", lambda: planned(run, counts).to_json()))
+            run.ranks.broadcast(lambda: run.folder.once("settings.json", lambda: planned(run, counts).to_json()))
         )
         following = settings.of(Following)
         if following.places is not None:
@@ -135,11 +132,11 @@ class TunedMethod(Method):
             keep=following.keep,
             average=following.average,
             stream=lambda t: run.streams.torch("replay", t),
-            shares=proportions(counts),
+            proportions=proportions(counts),
             device=run.device,
         )
         train_student(NearestVoters(run, settings, spec=run.spec), student, run, iterations=following.iterations)
-        return Fitted(student.network, run.spec, student.shares, settings)
+        return Fitted(student.network, run.spec, student.proportions, settings)
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Class counts, then the votes."""
@@ -166,7 +163,7 @@ def planned(run: Run, counts: np.ndarray) -> Settings:
     assert mechanism.projected_dims is not None
     smooth = SmoothPart(run.spec.shape, frequencies=following.frequencies).dims
     samples, each = max(2, per_class * classes), min(mechanism.projected_dims, smooth)
-    teachers = mechanism.teachers or max(2, min(_MOST_TEACHERS, round(records)))
+    teachers = mechanism.teachers or max(2, min(MOST_TEACHERS, round(records)))
     asked = GNMaxAggregator(vote_sigma=1.0, touched=run.schema.records_per_unit, each=each)
     votes = asked.event(run.gate, bins=mechanism.bins, count=samples * each)
     (event,) = calibrate(
