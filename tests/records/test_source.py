@@ -362,6 +362,49 @@ def test_folder_with_labels_by_sub_folder(pets):
     assert read(str(pets), UNNAMED).labels is None
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "cat/.ipynb_checkpoints/a-checkpoint.png",
+        "cat/@eaDir/a.png/thumbnail.png",
+        "cat/more/.git/a.png",
+        ".trash/cat/a.png",
+        "@eaDir/a.png",
+        "cat/@a.png",
+        "cat/._a.png",
+    ],
+)
+@pytest.mark.parametrize("schema", [PETS, UNNAMED], ids=["classes", "no classes"])
+def test_an_image_in_a_hidden_folder_is_no_second_record(pets, hidden, schema):
+    """A copy of an image would be: the guarantee is about one record, and that image would be in two."""
+    (pets / hidden).parent.mkdir(parents=True, exist_ok=True)
+    (pets / hidden).write_bytes((pets / "cat" / "a.png").read_bytes())
+    found = read(pets, schema)
+    assert found.records[:, 0, 0].tolist() == [10, 20, 30]
+    assert usable(found, schema).records[:, 0, 0].tolist() == [10, 20, 30]
+
+
+def test_hidden_is_what_lies_below_the_folder_given_and_is_not_declared(pets):
+    (pets / ".kept" / "cat").mkdir(parents=True)
+    (pets / ".kept" / "@home").mkdir()
+    for place in (".kept/cat/a.png", ".kept/@home/a.png", ".kept/@home/@b.png"):
+        (pets / place).write_bytes(picture(7))
+    assert len(read(pets, PETS).records) == 3
+    assert len(read(pets / ".kept", PETS).records) == 1
+    found = read(pets / ".kept", replace(PETS, classes=("@home", "cat")))
+    assert sorted(found.labels.tolist()) == [0, 1]
+    (pets / "labels.csv").write_text("file,label\n.kept/@home/@b.png,cat\n")
+    assert len(read(pets, PETS).records) == 1
+
+
+@pytest.mark.parametrize("hidden", [".trash/a.csv", "@eaDir/a.csv", "more/_temporary/a.csv", "@a.csv", "_a.csv"])
+def test_hidden_tables_of_a_folder_are_not_read(tmp_path, hidden):
+    for place in ("a.csv", "more/b.csv", hidden):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(PEOPLE_CSV)
+    assert len(read(tmp_path, PEOPLE).records) == 6
+
+
 def test_folder_with_labels_in_a_table(pets):
     (pets / "labels.csv").write_text("label,file,who\ndog,cat/a.png,7\ncat,dog/c.png,007\n")
     private = read(pets, WITH_ID)

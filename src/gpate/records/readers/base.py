@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,13 @@ class FileSource(Source):
                 file.seek(place)
                 state.update(file.read(_SAMPLE_BYTES if place < length - tail else tail))
         return state.hexdigest()
+
+
+def is_hidden(parts: Sequence[str], *, signs: str = ".@") -> bool:
+    """Whether a path, given by its parts below the folder that was asked for, or a folder on its way begins with one of `signs`: what
+    programs keep beside the records, such as `.ipynb_checkpoints`, `.trash` and `@eaDir`, has copies of them.
+    """
+    return any(part.startswith(tuple(signs)) for part in parts)
 
 
 def sampled_places(key: bytes, length: int) -> Iterable[int]:

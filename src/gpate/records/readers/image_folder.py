@@ -3,6 +3,9 @@
 A label is the name of the sub-folder, or stands in `labels.csv`, with the columns file, label and those of the row ids and of
 the privacy unit, which may also be a level of sub-folders. The names of all files are in memory, the images are not.
 
+Hidden files, and all in hidden folders, are no records: thumbnails and copies that programs keep there would make two of one. A folder
+that is named as a declared class is not hidden, and no file is that `labels.csv` lists.
+
 An image is left out if it cannot be decoded, has another size than the declared one or a label that is not declared, or if
 its file does not exist or is a link out of the folder.
 """
@@ -22,7 +25,7 @@ from gpate.errors import ColumnMissing, DataNotFound
 from gpate.image_decoding import SUFFIXES, decode_all
 from gpate.records.conform import class_numbers, shape_of
 from gpate.records.raw import RawRecords
-from gpate.records.readers.base import CountedSource, FileSource, sampled_places
+from gpate.records.readers.base import CountedSource, FileSource, is_hidden, sampled_places
 from gpate.records.readers.csv_file import read_names, read_rows, text_frame
 from gpate.safe_parsing import Limits, attempt, plain_files, read_image_file
 from gpate.schema import ImageSchema, PrivacyUnit
@@ -91,11 +94,21 @@ class ImageFolder(FileSource, CountedSource):
         return state.hexdigest()
 
 
+def images_in(path: Path, schema: ImageSchema) -> Iterator[Path]:
+    """The images below a folder, in no order; hidden ones are not among them."""
+    names = {str(name) for name in schema.classes}
+    for file in path.rglob("*"):
+        if file.suffix.lower() in SUFFIXES and not file.is_dir():
+            parts = file.relative_to(path).parts
+            if not is_hidden(parts[1:] if parts[0] in names and len(parts) > 1 else parts):
+                yield file
+
+
 def _found(path: Path, schema: ImageSchema) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if schema.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {schema.row_id!r}. Fix: add it, or drop row_id.")
-    found = sorted(file for file in path.rglob("[!.]*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    found = sorted(images_in(path, schema))
     labels = [None if file.parent == path else file.relative_to(path).parts[0] for file in found]
     units = None if schema.unit is None else _folders(found, path, schema.unit)
     classes = np.array(labels, dtype=object) if schema.classes else None

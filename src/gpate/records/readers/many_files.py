@@ -1,8 +1,8 @@
 """Tables in a folder, or in all files that a pattern such as `visits/*.parquet` names: .parquet files, or .csv files.
 
 The records are those of all files, each read as it would be alone; so its columns are checked, and a value is read by itself whatever
-type its column has in another file. Of a folder all such files count, also in sub-folders, but for those whose name begins with a
-dot or an underscore: `_SUCCESS` and files that are still being written.
+type its column has in another file. Of a folder all such files count, also in sub-folders, but for hidden ones (`base.is_hidden`) and
+those whose name, or a folder's on their way, begins with an underscore: `_SUCCESS` and files that are still being written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from gpate.boundary import ALONE, Ranks
 from gpate.errors import DataNotFound, DataUnreadable
 from gpate.records.raw import RawRecords
-from gpate.records.readers.base import FileSource, Source
+from gpate.records.readers.base import FileSource, Source, is_hidden
 from gpate.records.readers.csv_file import CsvFile
 from gpate.records.readers.parquet_file import ParquetFile
 from gpate.safe_parsing import Limits, plain_files
@@ -81,7 +81,7 @@ def tables_in(path: Path) -> list[Path]:
     """The .parquet and .csv files of a folder, or of a pattern."""
     if path.is_dir():
         inside = [file for file in plain_files(sorted(path.rglob("*")), path) if file is not None]
-        found = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(path).parts)]
+        found = [file for file in inside if not is_hidden(file.relative_to(path).parts, signs="._@")]
     else:
         found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
     return [file for file in found if file.suffix.lower() in READERS and file.is_file()]
