@@ -9,6 +9,7 @@ import re
 import struct
 import tempfile
 import traceback
+import unicodedata
 import zipfile
 import zlib
 from dataclasses import replace
@@ -403,6 +404,24 @@ def test_hidden_tables_of_a_folder_are_not_read(tmp_path, hidden):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text(PEOPLE_CSV)
     assert len(read(tmp_path, PEOPLE).records) == 6
+
+
+@pytest.mark.parametrize("declared", ["NFC", "NFD"])
+@pytest.mark.parametrize("given", ["NFC", "NFD"])
+def test_names_of_classes_are_the_same_in_any_form_of_unicode(tmp_path, declared, given):
+    """macOS writes the names of folders decomposed; editors write schemas composed."""
+    name = unicodedata.normalize(given, "chaton à poil")
+    schema = replace(PETS, classes=(unicodedata.normalize(declared, "chaton à poil"), "dog"))
+    for place in (name, "dog"):
+        (tmp_path / "pets" / place).mkdir(parents=True)
+        (tmp_path / "pets" / place / "a.png").write_bytes(picture(7))
+    found = read(tmp_path / "pets", schema)
+    assert sorted(usable(found, schema).labels.tolist()) == [0, 1]
+    (tmp_path / "pets" / "labels.csv").write_text(f"file,label\n{name}/a.png,{name}\n", encoding="utf-8")
+    assert usable(read(tmp_path / "pets", schema), schema).labels.tolist() == [0]
+    pixels = np.zeros((2, 4, 6), np.uint8)
+    for labels in ([name, "dog"], np.array([name, "dog"]), np.array([name, "dog"], dtype=object)):
+        assert usable(read(pixels, schema, labels=labels), schema).labels.tolist() == [0, 1]
 
 
 def test_folder_with_labels_in_a_table(pets):

@@ -193,6 +193,8 @@ def test_image_schema(tmp_path: Path) -> None:
             Schema.from_dict({"kind": "image", "height": 28, "width": 28, **wrong})
     with pytest.raises(SchemaError, match="lacks width"):
         Schema.from_dict({"kind": "image", "height": 28})
+    with pytest.raises(InvalidValue, match="Unicode"):
+        ImageSchema(height=2, width=2, classes=("caf\u00e9", "cafe\u0301"))
 
 
 def test_plain_data_only(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from gpate.image_decoding import Shape
 from gpate.records.raw import RawRecords
 from gpate.schema import Categorical, Column, Duration, ImageSchema, TableSchema
 from gpate.schema.cell_values import durations, numbers, text_of
+from gpate.schema.image_schema import composed
 
 
 def table_records(
@@ -184,9 +185,10 @@ def class_numbers(labels: NDArray[Any], schema: ImageSchema) -> tuple[NDArray[np
     """Numbers of the classes, 0 where a label is none of them; and where it is none.
 
     A label is the name of a class. Where classes have names, a whole number is a place in their list, and so is its text, unless
-    there is a class of such a name. Every label is read by itself: text among numbers changes none of them.
+    there is a class of such a name. Every label is read by itself: text among numbers changes none of them. Names are compared in one
+    form of Unicode (`composed`).
     """
-    names = {str(name): number for number, name in enumerate(schema.classes)}
+    names = {composed(str(name)): number for number, name in enumerate(schema.classes)}
     places = names
     if all(isinstance(name, str) for name in schema.classes):
         places = {str(number): number for number in range(len(schema.classes))}
@@ -195,7 +197,7 @@ def class_numbers(labels: NDArray[Any], schema: ImageSchema) -> tuple[NDArray[np
 
     def number_of(label: Any) -> int:
         is_number = isinstance(label, Real) and not isinstance(label, bool)
-        return (places if is_number else names).get(text_of(label) or "", -1)
+        return (places if is_number else names).get(composed(text_of(label) or ""), -1)
 
     if labels.dtype == object:  # of any values, also such as cannot be compared
         found = np.fromiter(map(number_of, labels.tolist()), dtype=np.int64, count=len(labels))

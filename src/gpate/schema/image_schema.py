@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpate.errors import InvalidValue, SchemaError, require_count
-from gpate.schema.columns import Category, checked_categories
+from gpate.schema.columns import Category, checked_categories, repeated
 from gpate.schema.declaration import Schema, only_known, require_optional_text, unit_of
 from gpate.schema.privacy_unit import PrivacyUnit
+
+
+def composed(text: str) -> str:
+    """A text in Unicode's form NFC, in which a letter and its accent are one character. The same name of a class may be in another form
+    on disk: macOS writes names of folders in NFD.
+    """
+    return unicodedata.normalize("NFC", text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +50,9 @@ class ImageSchema(Schema):
             raise InvalidValue("channels", self.channels, "1 (grey) or 3 (colour)")
         if self.classes != ():
             object.__setattr__(self, "classes", checked_categories("classes", self.classes))
+            if twice := repeated(composed(str(name)) for name in self.classes):
+                fix = "Fix: rename one of the two: they differ in their form of Unicode only."
+                raise InvalidValue("classes", twice, "listed once each", fix)
         require_optional_text("row_id", self.row_id)
         if self.unit is not None and self.unit.column is not None and self.unit.column == self.row_id:
             raise InvalidValue("unit", self.unit.to_dict(), "another column than the row id")

@@ -29,6 +29,7 @@ from gpate.records.readers.base import CountedSource, FileSource, is_hidden, sam
 from gpate.records.readers.csv_file import read_names, read_rows, text_frame
 from gpate.safe_parsing import Limits, attempt, plain_files, read_image_file
 from gpate.schema import ImageSchema, PrivacyUnit
+from gpate.schema.image_schema import composed
 
 
 class _Listing(NamedTuple):
@@ -96,11 +97,11 @@ class ImageFolder(FileSource, CountedSource):
 
 def images_in(path: Path, schema: ImageSchema) -> Iterator[Path]:
     """The images below a folder, in no order; hidden ones are not among them."""
-    names = {str(name) for name in schema.classes}
+    names = {composed(str(name)) for name in schema.classes}
     for file in path.rglob("*"):
         if file.suffix.lower() in SUFFIXES and not file.is_dir():
             parts = file.relative_to(path).parts
-            if not is_hidden(parts[1:] if parts[0] in names and len(parts) > 1 else parts):
+            if not is_hidden(parts[1:] if composed(parts[0]) in names and len(parts) > 1 else parts):
                 yield file
 
 
