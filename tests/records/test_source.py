@@ -353,6 +353,56 @@ def test_arrays_in_memory():
         read("digits", PETS, labels=[1])
 
 
+@pytest.mark.parametrize(
+    ("array", "schema", "got", "fix"),
+    [
+        (np.zeros((57, 4, 6)), PETS, "Got float64 [records, 4, 6].", ".astype(numpy.uint8)"),
+        (np.zeros((57, 4, 6), np.uint16), PETS, "Got uint16 [records, 4, 6].", "scale the pixels"),
+        (np.zeros((57, 1, 4, 6), np.uint8), PETS, "Got uint8 [records, 1, 4, 6].", "numpy.moveaxis(images, 1, -1)"),
+        (np.zeros((57, 3, 4, 6), np.uint8), COLOUR, "Got uint8 [records, 3, 4, 6].", "numpy.moveaxis(images, 1, -1)"),
+        (np.zeros((57, 4, 6, 4), np.uint8), COLOUR, "Got uint8 [records, 4, 6, 4].", "images[..., :-1]"),
+        (np.zeros((57, 4, 6, 2), np.uint8), PETS, "Got uint8 [records, 4, 6, 2].", "images[..., :-1]"),
+        (np.zeros((57, 24), np.uint8), PETS, "Got uint8 [records, 24].", "images.reshape(-1, 4, 6)"),
+        (np.zeros((57, 72), np.uint8), COLOUR, "Got uint8 [records, 72].", "images.reshape(-1, 4, 6, 3)"),
+        (np.zeros((57, 25), np.uint8), PETS, "Got uint8 [records, 25].", "give them as [records, 4, 6]"),
+        (np.zeros((57, 4, 6, 5), np.uint8), PETS, "Got uint8 [records, 4, 6, 5].", "give them as [records, 4, 6]"),
+        (np.zeros(57, np.uint8), PETS, "Got uint8 [records].", "give them as [records, 4, 6]"),
+        (np.array(5), PETS, "Got int64 [].", "give them as [records, 4, 6]"),
+        (np.full((57, 4, 6), SECRET), PETS, "Got str_ [records, 4, 6].", "whole numbers of 0..255"),
+        (np.zeros((57, 24)), PETS, "Got float64 [records, 24].", "(numpy.uint8); and restore their axes with"),
+    ],
+    ids=lambda value: value.removeprefix("Got ").strip(".") if isinstance(value, str) else "",
+)
+def test_an_array_of_another_type_or_shape_is_named_with_its_fix(array, schema, got, fix):
+    """But for the number of records, and the length of texts, which the longest decides."""
+    message = refused(DataUnreadable, array, schema, labels=["cat"] * 57)
+    assert got in message
+    assert fix in message.partition("Fix: ")[2]
+    assert "57" not in message
+    assert ("convert with" in message) == (array.dtype.kind in "uif" and array.dtype != np.uint8)
+
+
+def test_what_the_array_fixes_say_is_right():
+    pixels = np.arange(2 * 4 * 6 * 3, dtype=np.uint8).reshape(2, 4, 6, 3)
+    first = np.moveaxis(pixels, -1, 1)
+    for array in (first, pixels.reshape(2, -1), np.concatenate([pixels, pixels[..., :1]], axis=-1)):
+        fix = refused(DataUnreadable, array, COLOUR, labels=["cat", "dog"]).partition("Fix: ")[2]
+        code = re.search(r"(numpy\.moveaxis\(images, 1, -1\)|images\.reshape\([-\d, ]+\)|images\[.*\])", fix)[0]
+        fixed = eval(code, {"numpy": np, "images": array})
+        np.testing.assert_array_equal(read(fixed, COLOUR, labels=["cat", "dog"]).records, pixels)
+    code = re.search(r"or (numpy.*) if they", refused(DataUnreadable, first.reshape(2, -1), COLOUR, labels=[0, 1]))[1]
+    fixed = eval(code, {"numpy": np, "images": first.reshape(2, -1)})
+    np.testing.assert_array_equal(fixed, pixels)
+
+
+def test_an_array_of_another_size_is_named():
+    wrong = refused(ImageSizesDiffer, np.zeros((57, 5, 6), np.uint8), UNNAMED)
+    assert "Got 5 x 6 with 1 channel(s). Fix: resize" in wrong
+    wrong = refused(ImageSizesDiffer, np.zeros((57, 4, 6, 3), np.uint8), UNNAMED)
+    assert "Got 4 x 6 with 3 channel(s). Fix: convert them, or declare channels: 3." in wrong
+    assert "57" not in wrong
+
+
 # -- folders of images -------------------------------------------------------------------------------------------------
 
 

@@ -76,17 +76,18 @@ def image_records(
         unit_ids: likewise, of their privacy units.
     """
     images = np.asarray(images)
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)):
-        raise DataUnreadable(
-            f"{where} must hold images as uint8 [records, height, width] or [records, height, width, 1 or 3]. "
-            "Fix: scale the pixels to 0..255 and convert with .astype(numpy.uint8)."
-        )
+    if images.dtype != np.uint8 or not _has_axes(images):
+        raise _other_array(images, schema, where)
     if images.shape[3:] == (1,):
         images = images[..., 0]
     if images.shape[1:] != shape_of(schema).of_array:
+        height, width, channels = *images.shape[1:3], (*images.shape[3:], 1)[0]
+        fix = "resize them, or declare the size they have"
+        if (height, width) == (schema.height, schema.width):
+            fix = f"convert them, or declare channels: {channels}"
         raise ImageSizesDiffer(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
-            "channel(s), as declared. Fix: resize them, or declare the size they have."
+            f"channel(s), as declared. Got {height} x {width} with {channels} channel(s). Fix: {fix}."
         )
     labels, row_ids, unit_ids = map(_valid_texts, (labels, row_ids, unit_ids))
     labels = None if labels is None else _one_each(labels)
@@ -105,6 +106,45 @@ def image_records(
     return RawRecords(
         kind="image", records=images, labels=found, row_ids=row_ids, unit_ids=unit_ids, faults=unknown[:, None]
     )
+
+
+def _has_axes(images: NDArray[Any]) -> bool:
+    """Whether an array has the axes of images: records, height and width, and of colour images the channels last."""
+    return images.ndim in (3, 4) and images.shape[3:] in ((), (1,), (3,))
+
+
+def _other_array(images: NDArray[Any], schema: ImageSchema, where: str) -> DataUnreadable:
+    """The error for an array of another type or with other axes. It says what an array of any number of records has: its type, but not
+    how long its texts are, and its axes but the first.
+    """
+    kind, shape = images.dtype, images.shape[1:]
+    fixes = []
+    if kind != np.uint8 and kind.kind in "biuf":
+        fixes.append("scale the pixels to 0..255 and convert with .astype(numpy.uint8)")
+    elif kind != np.uint8:
+        fixes.append("give the pixels as whole numbers of 0..255, converted with .astype(numpy.uint8)")
+    if not _has_axes(images):
+        fixes.append(_axes_fix(shape, shape_of(schema)))
+    name = kind.type.__name__ if kind.kind in "USV" else kind.name
+    axes = ", ".join(map(str, ("records", *shape) if images.ndim else ()))
+    return DataUnreadable(
+        f"{where} must hold images as uint8 [records, height, width] or [records, height, width, 1 or 3]. Got {name} [{axes}]. "
+        f"Fix: {'; and '.join(fixes)}."
+    )
+
+
+def _axes_fix(shape: tuple[int, ...], wanted: Shape) -> str:
+    """How to give images that come in arrays of another shape."""
+    if len(shape) == 3 and shape[-1] in (2, 4):
+        return "drop the alpha channel with images[..., :-1]"
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return "put the channels last with numpy.moveaxis(images, 1, -1)"
+    sizes = ", ".join(map(str, wanted.of_array))
+    if shape == (wanted.height * wanted.width * wanted.channels,):
+        by_channel = f"numpy.moveaxis(images.reshape(-1, 3, {wanted.height}, {wanted.width}), 1, -1)"
+        other = "" if wanted.channels == 1 else f", or {by_channel} if they are stored channel by channel"
+        return f"restore their axes with images.reshape(-1, {sizes}){other}"
+    return f"give them as [records, {sizes}]"
 
 
 def _one_each(labels: Any) -> NDArray[Any]:
