@@ -208,6 +208,8 @@ def test_images_that_are_left_out_are_counted_with_noise_and_warned_of(many: boo
         pictures, labels, schema=IMAGES, out=tmp_path / "run", monitor=Monitor(on_warning=warnings.append)
     )
     assert sum("were left out" in text for text in warnings) == many
+    assert sum("8 bits per channel and 8 x 8 pixels" in text for text in warnings) == many
+    assert sum("or the labels, are named exactly as the classes" in text for text in warnings) == many
     entries = read_ledger(tmp_path / "run" / "release" / "ledger.jsonl").entries
     assert [entry.purpose for entry in entries].count("tally") == 1
     assert entries[0].event.sensitivity == 1.0  # type: ignore[attr-defined]

@@ -36,6 +36,7 @@ from gpate.errors import (
     SchemaError,
     SensitiveAccess,
 )
+from gpate.image_decoding import SUFFIXES
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode, usable
 from gpate.records.raw import RawRecords
@@ -487,6 +488,63 @@ def test_colour_and_grey_pictures_become_what_is_declared(pets):
     (pets / "cat" / "b.PNG").write_bytes(picture(100, mode="RGB", form="JPEG"))
     assert read(pets, PETS).records.shape == (3, 4, 6)
     assert read(pets, COLOUR).records.shape == (3, 4, 6, 3)
+
+
+def save_16_bits(path, pixels):
+    """A .pgm or .ppm file of the same pixels in 16 bits."""
+    kind = b"P5" if pixels.ndim == 2 else b"P6"
+    path.write_bytes(kind + b"\n6 4\n65535\n" + (pixels.astype(np.uint16) * 257).astype(">u2").tobytes())
+
+
+def save_rotated(path, pixels):
+    image = Image.fromarray(pixels)
+    exif = image.getexif()
+    exif[274] = 3  # shown upside down
+    image.save(path, exif=exif)
+
+
+def save_pages(path, pixels):
+    Image.fromarray(pixels).save(path, save_all=True, append_images=[Image.fromarray(255 - pixels)])
+
+
+GREY, COLOURS = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10, np.arange(72, dtype=np.uint8).reshape(4, 6, 3) * 3
+IN_GREY = np.asarray(Image.fromarray(COLOURS).convert("L"))
+
+
+@pytest.mark.parametrize(
+    ("name", "save", "pixels", "read_as"),
+    [
+        ("a.pgm", save_16_bits, GREY, None),
+        ("a.ppm", save_16_bits, COLOURS, COLOURS),
+        ("a.png", lambda path, p: Image.fromarray(p.astype(np.uint16) * 257).save(path), GREY, None),
+        ("a.tif", lambda path, p: Image.fromarray(p.astype(np.uint16) * 257).save(path), GREY, None),
+        ("a.png", lambda path, p: Image.fromarray(np.dstack([p, 255 - GREY])).save(path), GREY, GREY),
+        ("a.png", lambda path, p: Image.fromarray(np.dstack([p, GREY])).save(path), COLOURS, COLOURS),
+        ("a.png", save_rotated, COLOURS, COLOURS),
+        ("a.tiff", save_pages, GREY, GREY),
+        ("a.gif", save_pages, GREY, GREY),
+        ("a.png", lambda path, p: Image.fromarray(p).save(path), GREY, np.dstack([GREY] * 3)),
+        ("a.png", lambda path, p: Image.fromarray(p).save(path), COLOURS, IN_GREY),
+    ],
+)
+def test_images_are_read_as_the_guide_says(tmp_path, name, save, pixels, read_as):
+    (tmp_path / "cat").mkdir()
+    save(tmp_path / "cat" / name, pixels)
+    schema = COLOUR if (pixels if read_as is None else read_as).ndim == 3 else PETS
+    found = read(tmp_path, schema)
+    assert len(found.records) == 1
+    kept = usable(found, schema).records
+    assert kept.tolist() == ([] if read_as is None else [read_as.tolist()])
+
+
+def test_the_guide_lists_the_suffixes_of_images(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "images.md").read_text()
+    listed = re.search(r"Files ending in (.*?) are read", text, flags=re.DOTALL)[1]
+    assert set(re.findall(r"`(\.[a-z]+)`", listed)) == SUFFIXES
+    for name in ("a.dcm", "b.npy", "c.heic", "d.jp2", "e"):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        (tmp_path / "cat" / name).write_bytes(picture())
+    assert len(read(tmp_path, PETS).records) == 0
 
 
 def left_out(pets, schema=PETS, **options) -> int:

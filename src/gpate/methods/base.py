@@ -295,8 +295,7 @@ def report_repairs(run: Run) -> None:
     for count in counts[len(columns) : len(columns) + 1]:  # a run that 0.1.0 began has none of these
         if count > 4 * sigma:
             run.monitor.on_warning(
-                f"About {count:,.0f} records {about} could not be kept and were left out. Fix: correct them, or declare in the "
-                "schema what they hold."
+                f"About {count:,.0f} records {about} could not be kept and were left out. Fix: {_fix_of_records(schema)}."
             )
     constrained = schema.constrained if isinstance(schema, TableSchema) else None
     for constraint, count in zip(
@@ -312,6 +311,15 @@ def report_repairs(run: Run) -> None:
 def parts_for(records: float, *, each: int, most: int) -> int:
     """Into how many parts so many records are divided, one for each teacher: `each` in a part, 10 parts at least."""
     return int(min(most, max(10, round(max(records, 1.0) / each))))
+
+
+def _fix_of_records(schema: AnySchema) -> str:
+    """What to do about records that are left out, from the schema alone."""
+    if isinstance(schema, TableSchema):
+        return "correct them, or declare in the schema what they hold"
+    size = f"8 bits per channel and {schema.height} x {schema.width} pixels (height x width), as declared"
+    named = "; and that the folders right below the folder given, or the labels, are named exactly as the classes"
+    return f"check that all images have {size}{named if schema.classes else ''}"
 
 
 def warn_of_delta(run: Run, records: float) -> None:
