@@ -11,6 +11,9 @@ import pytest
 from tools.reference import pages
 
 from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, INTERRUPTED, USAGE
+from gpate.evaluation.memorisation import differ
+from gpate.records.confidential import read_confidential
+from gpate.schema import ImageSchema
 from tests.docs.blocks import blocks, commands, missing_lines, printed, run_blocks
 from tests.processes import ROOT
 
@@ -60,6 +63,16 @@ def test_the_figure_in_the_text_is_what_the_command_prints(tmp_path: Path) -> No
     command = next(c for _, body, _ in blocks(text) for c in commands(body) if "gnmax" in c)
     assert "0.74158" in run_blocks([("", shlex.join(command))], tmp_path)
     assert "0.7416" in text
+
+
+def test_the_test_images_of_the_guide_are_held_out_at_random(tmp_path: Path) -> None:
+    """Else `gpate evaluate` gives no verdict on memorisation."""
+    first = next(body for kind, body, _ in blocks((DOCS / "how-to" / "images.md").read_text()) if kind == "python")
+    run_blocks([("python", first)], tmp_path)
+    schema = ImageSchema(height=8, width=8, classes=tuple(f"digit-{number}" for number in range(10)))
+    train, test = (read_confidential(tmp_path / part, schema)[0] for part in ("train", "test"))
+    assert (len(train), len(test)) == (1200, 597)
+    assert not differ(train.reshape(len(train), -1), test.reshape(len(test), -1))
 
 
 def test_the_exit_codes_in_the_text_are_those_of_the_commands() -> None:
