@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from gpate.datasets import dataset, load
 from gpate.evaluation import read_evaluations
 from gpate.evaluation.image_quality import Effort
 from gpate.release import Release
+from gpate.schema import PrivacyUnit
 from tests.command import gpate
-from tests.releases import TABLE, make_release
+from tests.releases import IMAGES, TABLE, make_release
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +90,17 @@ def test_a_file_of_synthetic_records_and_a_copy_of_the_training_records(
     assert json.loads(capsys.readouterr().out)["kind"] == "table"
 
 
-def test_images_that_are_copies_are_reported_and_caught(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def small_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one small classifier: how well the others learn is not what is tested here."""
     effort = Effort(train=200, test=100, epochs=1, seen=1_000, reference="logistic", points=100, queries=100)
     monkeypatch.setattr("gpate.evaluation.image_evaluation.QUICK", effort)
     monkeypatch.setattr("gpate.evaluation.image_evaluation.NAMES", ("logistic",))
+
+
+def test_images_that_are_copies_are_reported_and_caught(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_effort(monkeypatch)
     digits, others = load("digits"), load("digits", "test")
     for name, part, n in (("train", digits, 200), ("copies", digits, 200), ("test", others, 100)):
         np.savez(tmp_path / f"{name}.npz", images=part.images[:n], labels=part.labels[:n])
@@ -102,6 +108,64 @@ def test_images_that_are_copies_are_reported_and_caught(
     schema = dataset("digits").schema_path
     assert gpate("evaluate", tmp_path / "copies.npz", "--schema", schema, *real, "--quick") == 1
     assert "MEMORISED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("source", ["own", "renamed", "own.npz"])
+def test_a_folder_of_images_that_was_sampled(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class that is no plain word has a numbered folder; whoever renames it can evaluate it too. There are no ids of persons."""
+    small_effort(monkeypatch)
+    schema = replace(IMAGES, classes=("cat", "dog", "old dog"), unit=PrivacyUnit(column="units", max_records=2))
+    schema.save(tmp_path / "schema.yaml")
+    make_release(tmp_path / "release", schema)
+    sample = ("sample", tmp_path / "release", "--balanced", "-q")
+    assert gpate(*sample, "-n", 90, "-o", tmp_path / source, "--seed", 1) == 0
+    if source == "renamed":
+        (tmp_path / source / "class-2").rename(tmp_path / source / "old dog")
+    for number, part in enumerate(("train", "test")):
+        images, labels = Release.load(tmp_path / "release").sample(150, seed=5 + number, balanced=True)
+        np.savez(tmp_path / f"{part}.npz", images=images, labels=labels, units=np.arange(150))
+    real = ("--train", tmp_path / "train.npz", "--test", tmp_path / "test.npz", "--no-cache", "--quick")
+    capsys.readouterr()
+    assert gpate("evaluate", tmp_path / source, "--schema", tmp_path / "schema.yaml", *real, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sizes"]["synthetic"] == 90
+    accuracies = [s for s in found["scores"] if s["metric"] == "accuracy" and s["source"] == "synthetic"]
+    assert accuracies
+    assert all(score["values"] for score in accuracies)
+
+
+def test_a_folder_of_images_needs_a_schema(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_release(tmp_path / "run" / "release", IMAGES)
+    assert gpate("sample", tmp_path / "run" / "release", "-n", 3, "-o", tmp_path / "some", "-q") == 0
+    assert gpate("evaluate", tmp_path / "some", *real(files)) == 2
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert f"--schema must be given for synthetic records such as {tmp_path / 'some'}" in told
+    assert "Fix: --schema FILE.yaml" in told
+    assert gpate("sample", tmp_path / "run" / "release", "-n", 3, "-o", tmp_path / "run" / "some", "-q") == 0
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "ledger.jsonl").write_text("")
+    for place, says in (("run", "--train and --test must be both given"), ("release", "has no certificate.json")):
+        assert gpate("evaluate", tmp_path / place) == 2
+        assert says in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_synthetic_table_has_no_ids_of_persons(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = replace(TABLE, unit=PrivacyUnit(column="person", max_records=2), row_id="visit")
+    schema.save(tmp_path / "schema.yaml")
+    for name in ("train", "test"):
+        frame = pd.read_csv(files / f"{name}.csv")
+        frame.assign(person=np.arange(len(frame)), visit=np.arange(len(frame))).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    options = ("--schema", tmp_path / "schema.yaml", *real(tmp_path), "--quick", "--json", "--no-cache")
+    assert gpate("evaluate", files / "synthetic.csv", *options) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in scores}
+    assert means["auroc", "modern mean", "synthetic"] > 0.6
 
 
 @pytest.mark.parametrize(("name", "says"), [("lacking", "no column 'age'"), ("empty", "is empty")])

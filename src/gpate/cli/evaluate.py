@@ -40,8 +40,8 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            help="The folder release/ of a run; or synthetic records: a .csv, .parquet or .npz file, a folder of .parquet files, or the "
-            "address of a table."
+            help="The folder release/ of a run; or synthetic records: a .csv, .parquet or .npz file, a folder of .parquet files or of "
+            "images, or the address of a table."
         ),
     ],
     train: Annotated[
@@ -55,7 +55,7 @@ def evaluate(
         str | None,
         typer.Option(help="A benchmark's name; brings --train, --test and --schema. A release is recognised."),
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="For a bare file: public facts about a record, YAML.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="For synthetic records: public facts about one, YAML.")] = None,
     n: Annotated[
         int | None,
         typer.Option("-n", "--n", help="For a release: size of a synthetic set; that of --train by default."),
@@ -120,7 +120,7 @@ def evaluate(
     )
     sources = _resolved(source, train=train, test=test, dataset=dataset, schema=schema)
     if n is not None and sources.release is None:
-        raise InvalidValue("-n", n, "left out for a file", "All its records are evaluated.")
+        raise InvalidValue("-n", n, "left out for synthetic records", "All of them are evaluated.")
     kept = cache_folder() if cache else None
     on_interrupt(
         ctx,
@@ -177,7 +177,7 @@ def _resolved(source: str, *, train: str | None, test: str | None, dataset: str 
     if path.is_file():
         if path.suffix.lower() not in _FILES:
             raise InvalidValue("source", source, f"a release folder or a {', '.join(_FILES)} file")
-    elif path.is_dir() and not any(path.glob("*.parquet")):
+    elif path.is_dir() and not _has_records(path):
         is_run = not (path / "certificate.json").exists() and (path / "release").is_dir()
         release = Release.load(path / "release" if is_run else path)
     if release is not None and schema is not None:
@@ -189,7 +189,8 @@ def _resolved(source: str, *, train: str | None, test: str | None, dataset: str 
     elif schema is not None or dataset is not None:
         facts = Schema.load(schema) if schema is not None else known(str(dataset)).schema
     else:
-        raise InvalidValue("--schema", None, "given for a file", "Or name a benchmark with --dataset.")
+        fix = "Fix: --schema FILE.yaml, the one they were made with; or --dataset NAME for a benchmark."
+        raise InvalidValue("--schema", None, f"given for synthetic records such as {source}", fix)
     name = dataset or benchmark_of(facts)
     if dataset is not None and (train is not None or test is not None):
         raise InvalidValue("--train and --test", [train, test], "left out with --dataset")
@@ -202,13 +203,31 @@ def _resolved(source: str, *, train: str | None, test: str | None, dataset: str 
     return Sources(release=release, schema=facts, dataset=name, train=name, test=name)
 
 
+def _has_records(folder: Path) -> bool:
+    """Whether a folder has synthetic records, .parquet files or images, and is no release and no run."""
+    from gpate.records.confidential import has_images
+
+    if any(folder.glob("*.parquet")):
+        return True
+    is_release = any((place / "certificate.json").exists() for place in (folder, folder / "release"))
+    return not is_release and has_images(folder)
+
+
 def _reader(path: str, schema: TableSchema | ImageSchema) -> Callable[[int], Any]:
-    """Reads the synthetic file when it is evaluated: what is wrong with it is then the reason of each missing score."""
+    """Reads the synthetic records when they are evaluated: what is wrong with them is then the reason of each missing score."""
     from gpate.records.confidential import read_confidential
+    from gpate.release.output_files import class_folders
     from gpate.schema import TableSchema
 
-    # Synthetic records have no row ids, and may lack a class, which a table to learn from may not.
-    facts = replace(schema, row_id=None, target=None) if isinstance(schema, TableSchema) else schema
+    # Synthetic records have no ids of rows or units, and may lack a class, which a table to learn from may not.
+    facts: TableSchema | ImageSchema
+    if isinstance(schema, TableSchema):
+        facts = replace(schema, row_id=None, unit=None, cost=None, target=None)
+    else:
+        facts = replace(schema, row_id=None, unit=None)
+        folders = class_folders(schema.classes)
+        if folders and all((Path(path) / name).is_dir() for name in folders):  # as `gpate sample` names them
+            facts = replace(facts, classes=tuple(folders))
     return lambda seed: read_confidential(path, facts)
 
 

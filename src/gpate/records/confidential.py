@@ -6,12 +6,19 @@ Nothing pays for what is computed from these: scores and figures made with them 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from gpate.datasets import Split
 from gpate.records.encoding import usable
+from gpate.records.readers.image_folder import images_in
 from gpate.records.source import open_source, read_whole
 from gpate.schema import ImageSchema, TableSchema
+
+
+def has_images(folder: Path) -> bool:
+    """Whether a folder has images that would be read."""
+    return next(images_in(folder), None) is not None
 
 
 def read_confidential(

@@ -95,9 +95,9 @@ class ImageFolder(FileSource, CountedSource):
         return state.hexdigest()
 
 
-def images_in(path: Path, schema: ImageSchema) -> Iterator[Path]:
-    """The images below a folder, in no order; hidden ones are not among them."""
-    names = {composed(str(name)) for name in schema.classes}
+def images_in(path: Path, classes: Sequence[Any] = ()) -> Iterator[Path]:
+    """The images below a folder, in no order; hidden ones are not among them, but for those in folders named as classes."""
+    names = {composed(str(name)) for name in classes}
     for file in path.rglob("*"):
         if file.suffix.lower() in SUFFIXES and not file.is_dir():
             parts = file.relative_to(path).parts
@@ -109,7 +109,7 @@ def _found(path: Path, schema: ImageSchema) -> _Listing:
     """All images below a folder; a label is the name of the folder right below it."""
     if schema.row_id is not None:
         raise ColumnMissing(f"{path} has no labels.csv with the column {schema.row_id!r}. Fix: add it, or drop row_id.")
-    found = sorted(images_in(path, schema))
+    found = sorted(images_in(path, schema.classes))
     labels = [None if file.parent == path else file.relative_to(path).parts[0] for file in found]
     units = None if schema.unit is None else _folders(found, path, schema.unit)
     classes = np.array(labels, dtype=object) if schema.classes else None
