@@ -113,7 +113,8 @@ def chosen_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name != "cpu" and (name not in ("cuda", *_gpus()) or not _gpus()):
         found = f"available GPUs: {', '.join(_gpus())}" if _gpus() else "torch finds no GPU here"
-        raise InvalidValue("device", name, f"auto, cpu or cuda ({found})")
+        fix = "" if _gpus() else "Fix: --device cpu; in Python device='cpu'."
+        raise InvalidValue("device", name, f"auto, cpu or cuda ({found})", fix)
     device = torch.device(name)
     if device.index is not None:
         torch.cuda.set_device(device)  # where Triton launches its kernels, whatever device its tensors are on

@@ -475,10 +475,17 @@ def test_values_outside_the_domain_are_told_in_the_words_of_their_column(
 def test_data_or_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gpate("fit") == 2
     assert "--resume RUN" in capsys.readouterr().err
+    assert gpate("fit", "digits", "--resume", "some-run") == 2
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "DATA and --resume must be given one without the other. Got ['digits', 'some-run']." in told
+    assert "Fix: leave one of the two out." in told
     assert gpate("fit", "--resume", tmp_path) == 2
     assert "can be resumed" in capsys.readouterr().err
     assert gpate("fit", "--resume", tmp_path, "--epsilon", "3", "--noise-seed", "1") == 2
-    assert "--epsilon, --noise-seed must be left out" in capsys.readouterr().err
+    assert "--epsilon, --noise-seed must be left out beside --resume. Got [3.0, 1]." in capsys.readouterr().err
+    for option, value, shown in (("--device", "cpu", "'cpu'"), ("--set", "chunk=3", "\"['chunk=3']\"")):
+        assert gpate("fit", "--resume", tmp_path, option, value) == 2
+        assert f"{option} must be left out beside --resume. Got {shown}." in capsys.readouterr().err
 
 
 def test_verify_says_which_folder_it_wants(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

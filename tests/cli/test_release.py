@@ -78,6 +78,11 @@ def test_pictures(releases: Path, tmp_path: Path) -> None:
         (("nowhere", "-n", 1, "-o", "new.csv"), "ReleaseNotFound"),
         (("images", "-n", 1, "-o", "new.npz", "--device", "tpu"), "auto, cpu or cuda"),
         (("images", "-n", 1, "-o", "new.npz", "--soft-labels"), "left out for a release without a labeller"),
+        (
+            ("images", "-n", 1, "-o", "new.npz", "--balanced", "--where", "class=cat"),
+            "--balanced and --where CLASS must be given one without the other. Got '--balanced --where class=cat'. Fix: ",
+        ),
+        (("table", "-n", 1, "-o", "new.csv", "--balanced", "--where", "income=>50K"), "Got '--balanced --where income"),
     ],
 )
 def test_mistakes_are_named_with_exit_code_2(
@@ -103,6 +108,24 @@ def test_no_record_is_written_into_a_release(
     assert gpate("sample", own, "-n", 1, "-o", own / "new.csv") == 2
     assert "output must be outside of a release" in capsys.readouterr().err
     assert gpate("verify", own) == 0
+
+
+def test_one_record_is_one(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpate("sample", releases / "table", "-n", 1, "-o", tmp_path / "a.csv") == 0
+    assert "Wrote 1 record to" in capsys.readouterr().err
+    assert (
+        gpate("sample", releases / "table", "-n", 2, "-o", tmp_path / "b.csv", "--where", "age=30..60", "--balanced")
+        == 0
+    )
+    assert "Wrote 2 records to" in capsys.readouterr().err
+
+
+def test_where_there_is_no_gpu_the_fix_is_the_cpu(
+    releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpate.torch_utils._gpus", lambda: [])
+    assert gpate("sample", releases / "images", "-n", 1, "-o", tmp_path / "a.npz", "--device", "cuda") == 2
+    assert "(torch finds no GPU here). Got 'cuda'. Fix: --device cpu" in capsys.readouterr().err
 
 
 def test_a_device_moves_images_only(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,8 +350,11 @@ def test_arrays_in_memory():
     assert encode(read(images, PETS, labels=["dog", [1, 2]]), PETS).labels.tolist() == [1]
     refused(DataUnreadable, images, PETS)
     assert "more or fewer" in refused(DataUnreadable, images, PETS, labels=[0, 1, 1])
-    with pytest.raises(InvalidValue, match="array of images only"):
-        read("digits", PETS, labels=[1])
+    for source in ("digits", Path("pets"), [images[0]]):
+        with pytest.raises(InvalidValue, match=r"array of images only.*Fix: .*labels\.csv"):
+            read(source, PETS, labels=[1])
+    with pytest.raises(InvalidValue, match="Fix: name the target instead"):
+        read(Path("people.csv"), PEOPLE, labels=[1])
 
 
 @pytest.mark.parametrize(

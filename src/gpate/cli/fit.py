@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,11 +81,15 @@ def fit(
         from gpate.schema import TableSchema
         from gpate.synthesizer import Synthesizer
 
-    if (resume is None) == (data is None):
-        raise InvalidValue("data", data, "given, or --resume RUN instead of it")
-    if resume is not None and (given := [name for name in _FIXED_AT_START if _was_given(ctx, name)]):
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InvalidValue(names, "beside --resume", "left out", "A resumed run keeps its settings.")
+    if resume is None and data is None:
+        raise InvalidValue("DATA", None, "given, or --resume RUN instead of it")
+    if resume is not None and data is not None:
+        fix = "Fix: leave one of the two out. A resumed run reads the data that it began with."
+        raise InvalidValue("DATA and --resume", [data, str(resume)], "given one without the other", fix)
+    if resume is not None and (given := _given(ctx, _FIXED_AT_START)):
+        values = [value if isinstance(value, int | float) else str(value) for value in given.values()]
+        fix = "A resumed run keeps its settings. Fix: leave out what stands beside --resume, or begin a new run."
+        raise InvalidValue(", ".join(given), values[0] if len(values) == 1 else values, "left out beside --resume", fix)
     ranks = ranks_here()
     atexit.register(ranks.close)
     run = resume or out or Path("run")
@@ -181,9 +185,12 @@ _FIXED_AT_START = (
 """Options of a new run that a resumed run keeps."""
 
 
-def _was_given(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _given(ctx: typer.Context, names: Sequence[str]) -> dict[str, Any]:
+    """Those parameters that the command line has: their values, by option."""
+    options = {option.name: option.opts[0] for option in ctx.command.params}
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    chosen = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return {options[name]: ctx.params[name] for name in chosen}
 
 
 def _warn(text: str) -> None:

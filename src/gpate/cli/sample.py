@@ -54,7 +54,7 @@ def sample(
     require_count("-n", n, 1)
     with progress("loading", quiet=quiet or as_json):
         from gpate.release import Release
-        from gpate.release.conditions import parse_condition
+        from gpate.release.conditions import label_name, parse_condition
         from gpate.release.output_files import check_output, format_of, write_records
         from gpate.release.output_tables import check_table, write_table
         from gpate.schema import ImageSchema, TableSchema
@@ -71,6 +71,10 @@ def sample(
     conditions = dict(pairs)
     if len(conditions) < len(pairs):
         raise InvalidValue("--where", where, "given once for each column", "A range is written LOWER..UPPER.")
+    if balanced and label_name(loaded.schema) in conditions:
+        asked = " ".join(["--balanced", *(f"--where {text}" for text in where or [])])
+        fix = "Fix: leave one of the two out: --where takes one class, --balanced equal numbers of all."
+        raise InvalidValue("--balanced and --where CLASS", asked, "given one without the other", fix)
     labeller = getattr(loaded.spec, "labeller", None)
     if address is None:
         format_of(path, loaded.schema)
@@ -137,7 +141,7 @@ def sample(
     else:
         guarantee = f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}"
         hint(
-            f"Wrote {n:,} records to {escape(output)} in {seconds:.1f} s ({guarantee}). To repeat it: --seed {used}",
+            f"Wrote {n:,} record{'' if n == 1 else 's'} to {escape(output)} in {seconds:.1f} s ({guarantee}). To repeat it: --seed {used}",
             quiet=quiet,
         )
         if acceptance.records:

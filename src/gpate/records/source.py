@@ -119,7 +119,13 @@ def open_source(
         SchemaError: the schema is one of images and the data are a table, or the other way round.
     """
     if labels is not None and not isinstance(data, np.ndarray):
-        raise InvalidValue("labels", "<withheld>", "given for an array of images only", "Fix: name the target instead.")
+        fix = "Fix: name the target instead."
+        if isinstance(schema, ImageSchema):
+            fix = (
+                "Fix: give the images as one array, or leave labels out: in a folder they are the names of the sub-folders or stand in "
+                "labels.csv, in an .npz file they are the array `labels`."
+            )
+        raise InvalidValue("labels", "<withheld>", "given for an array of images only", fix)
     if units is not None and not isinstance(data, np.ndarray):
         fix = "Fix: name the column in the schema instead, as unit."
         raise InvalidValue("units", "<withheld>", "given for an array of images only", fix)
