@@ -266,7 +266,7 @@ def test_counts_of_units_have_k_times_the_sensitivity() -> None:
 
 
 @pytest.mark.parametrize("dimension", [3, 1501, 32_769, 40_001])
-def test_a_length_is_the_same_in_any_company(dimension: int) -> None:
+def test_a_length_is_the_same_in_any_batch(dimension: int) -> None:
     """To the last bit: threads divide the sum of one long row among them, and not those of two."""
     stream, threads = torch.Generator().manual_seed(0), torch.get_num_threads()
     rows = torch.randn(40, dimension, generator=stream, dtype=torch.float64)

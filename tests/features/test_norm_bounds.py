@@ -90,7 +90,7 @@ def test_no_vector_is_longer_than_its_bound(name: str, record: np.ndarray) -> No
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_a_record_has_the_same_vector_in_any_company_and_any_place(name: str) -> None:
+def test_a_record_has_the_same_vector_in_any_batch_and_any_place(name: str) -> None:
     """To the last bit: otherwise leaving out one record would move the others too."""
     phi, shape, stream = map_named(name), shape_of(name), torch.Generator().manual_seed(0)
     record = torch.rand(1, *shape, generator=stream)
@@ -129,7 +129,7 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
 @pytest.mark.parametrize("map_", ["first", "learned"])
 @pytest.mark.parametrize("precision", ["highest", "high"])  # a run has the second, which allows TF32
-def test_a_record_has_the_same_vector_in_any_company_and_any_place_of_a_gpu(
+def test_a_record_has_the_same_vector_in_any_batch_and_any_place_of_a_gpu(
     shape: tuple[int, int, int], map_: str, precision: str
 ) -> None:
     """At the sizes that runs use: their chunk, their number of frequencies, first and learned maps, full and nearly empty chunks.

@@ -44,7 +44,7 @@ def test_large_images_are_halved_and_the_bank_is_always_the_same() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available() or not has_triton(), reason="needs a GPU with Triton")
 @pytest.mark.parametrize(("filters", "size", "grid"), [(256, 27, 4), (40, 9, 4), (33, 23, 8)])
 def test_the_kernels_pool_as_torch_does(filters: int, size: int, grid: int) -> None:
-    """Values and gradients, in double precision as the reference; and a record's are the same in any company."""
+    """Values and gradients, in double precision as the reference; and a record's are the same in any batch."""
     stream = torch.Generator().manual_seed(0)
     each = torch.eye(size**2).view(-1, 1, size, size)
     fields = F.adaptive_avg_pool2d(each, grid).flatten(1)

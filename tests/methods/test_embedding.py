@@ -383,7 +383,7 @@ def test_digits_at_epsilon_one_teach_a_classifier_to_read_real_ones(tmp_path: Pa
 
 
 @pytest.mark.parametrize("settings", [Embedding(), SMALL_IMAGES, COLOUR_IMAGES, MERF])
-def test_a_try_out_is_less_work(settings: Embedding) -> None:
+def test_a_quick_run_is_less_work(settings: Embedding) -> None:
     """Of the images that the student makes in training, a quarter at most."""
     changes = settings.quick()
     for part, whole in (("matching", settings.matching), ("rematching", settings.rematching)):

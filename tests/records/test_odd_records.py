@@ -231,7 +231,7 @@ def rank(number: int, size: int) -> Ranks:
 
 @settings(max_examples=8, deadline=None)
 @given(rows=ROWS, size=st.integers(1, 4), ranks=st.integers(1, 3))
-def test_a_record_becomes_the_same_in_any_company(
+def test_a_record_becomes_the_same_in_any_batch(
     rows: list[dict[str, str]], size: int, ranks: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder, frame = tmp_path_factory.mktemp("same"), pd.DataFrame(rows, dtype=object)

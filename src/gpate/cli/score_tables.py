@@ -20,7 +20,8 @@ TITLES = {
     "f1": "F1",
     "fid": "FID",
     "fid-classifier": "FID, by a classifier",
-    "judge_accuracy": "accuracy of the reference classifier",
+    "reference_accuracy": "accuracy of the reference classifier",
+    "judge_accuracy": "accuracy of the reference classifier",  # until 0.2.0
     "inception_score": "Inception Score",
     "copy_share": "copies",
     "nearer_to_train": "nearer to train",

@@ -59,7 +59,7 @@ def evaluate_images(
         real, effort=effort, device=plan.device, cache=cache, inception=plan.inception, flips=plan.flips
     )
     notes = list(_protocol(images))
-    accuracy = Metric("quality", "judge_accuracy", images.reference_name)
+    accuracy = Metric("quality", "reference_accuracy", images.reference_name)
     parts = [Part("real", "reference classifier", [accuracy], lambda: [images.reference_accuracy()])]
     for seed in plan.generator_seeds:
         drawn = _drawn(draw, seed, images)

@@ -26,7 +26,8 @@ TITLES = {
     "tvd": "Total variation distance",
     "r2": "R²",
     "rmse": "RMSE",
-    "judge_accuracy": "Accuracy of the reference classifier",
+    "reference_accuracy": "Accuracy of the reference classifier",
+    "judge_accuracy": "Accuracy of the reference classifier",  # until 0.2.0
     "copy_share": "Copies",
     "mae": "MAE",
     "k-marginal score": "k-marginal score (NIST, of 1000)",
