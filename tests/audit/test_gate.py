@@ -112,8 +112,8 @@ def test_randomised_response_is_seldom_accused() -> None:
 
 
 def test_one_run_of_the_embedding_sees_canaries_and_not_more_than_it_may() -> None:
-    """A sound run guesses 51 of 60 right, with a deviation of 3, so that one in some 10,000 has fewer than 40; one that sees nothing has so many
-    with a probability of 0.7%.
+    """A sound run guesses 51 of 60 right, with a deviation of 3, so that one in some 10,000 has fewer than 40; one that sees nothing has
+    so many with a probability of 0.7%.
     """
     found = one_run(epsilon=10.0, canaries=300, confidence=0.999)
     assert found.guesses == 60
