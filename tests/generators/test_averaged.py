@@ -80,4 +80,4 @@ def test_a_rate_falls_over_a_number_of_iterations() -> None:
     init = torch.Generator().manual_seed(0)
     one = student_of(SPEC, iterations=ITERATIONS, average=DECAY, init=init, learning_rate=RATE, proportions=SHARES)
     assert type(one) is AveragedStudent
-    assert one.shares.tolist() == SHARES.tolist()
+    assert one.proportions.tolist() == SHARES.tolist()

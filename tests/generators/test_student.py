@@ -176,11 +176,11 @@ def test_a_finished_student_has_lasting_statistics(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_finished_student_that_learns_on_keeps_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Teachers must see the records that it is taught on, and the release must make them: also when shares came in between."""
+    """Teachers must see the records that it is taught on, and the release must make them: also when proportions came in between."""
     monkeypatch.setattr("gpate.generators.student._REFRESH", FEW_LATENTS)
     made = student()
     made.finish(Streams(0).torch("statistics"))
-    made.shares = np.array([0.8, 0.2, 0.0])
+    made.proportions = np.array([0.8, 0.2, 0.0])
     before = {name: buffer.clone() for name, buffer in made.network.named_buffers()}
     z, y = made.latents(8, Streams(1).torch("z")), torch.arange(8) % 3
     made.learn(made.propose(z, y), Released(torch.ones(8, 64), receipts=RECEIPT))
