@@ -104,7 +104,8 @@ def cases() -> list[Any]:
     found = []
     for system in PRIVATE:
         for name in OUT:
-            quick = name in ("10 k records", "without an id") or system.recipe == "default-tables"
+            heavy = system.recipe == "default-images"  # as `default-small-images`, and a labeller
+            quick = (name in ("10 k records", "without an id") and not heavy) or system.recipe == "default-tables"
             marks = () if quick else pytest.mark.slow
             found.append(pytest.param(system, name, id=f"{system.recipe}-{name}", marks=marks))
     return found
