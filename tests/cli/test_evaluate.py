@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from gpate.boundary import FastNoise
+from gpate.cli.evaluate import _resolved
 from gpate.datasets import dataset, load
 from gpate.evaluation import read_evaluations
 from gpate.evaluation.image_quality import Effort
+from gpate.records.confidential import read_confidential
 from gpate.release import Release
 from gpate.schema import PrivacyUnit
 from tests.command import gpate
@@ -166,6 +168,20 @@ def test_a_synthetic_table_has_no_ids_of_persons(
     scores = json.loads(capsys.readouterr().out)["scores"]
     means = {(s["metric"], s["subject"], s["source"]): s.get("mean") for s in scores}
     assert means["auroc", "modern mean", "synthetic"] > 0.6
+
+
+def test_dataset_means_the_benchmark_whatever_folder_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    np.savez("made.npz", images=np.zeros((4, 8, 8), dtype=np.uint8), labels=np.arange(4))
+    found = _resolved("made.npz", train=None, test=None, dataset="digits", schema=None)
+    assert [len(read_confidential(part, found.schema)[1]) for part in (found.train, found.test)] == [1437, 1437]
+    dataset("digits").schema.save(tmp_path / "digits.yaml")
+    options = ("--train", "digits", "--test", "digits", "--schema", "digits.yaml")
+    assert gpate("evaluate", "made.npz", *options) == 2
+    assert "Fix: ./digits for the file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "says"), [("lacking", "no column 'age'"), ("empty", "is empty")])

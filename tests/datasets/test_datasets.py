@@ -61,6 +61,7 @@ def test_a_folder_named_like_a_set_is_not_taken_for_it(tmp_path, monkeypatch):
         Synthesizer(epsilon=1.0).fit("digits", schema=schema)
     for own in ("./digits", Path("digits")):
         assert len(read(own, schema).records) == 2
+    assert len(read(dataset("digits"), schema).records) == 1437, "what is meant for sure, as by --dataset"
 
 
 def test_a_schema_that_a_set_does_not_fit_is_refused_before_it_is_read():

@@ -360,25 +360,25 @@ def test_arrays_in_memory():
 @pytest.mark.parametrize(
     ("array", "schema", "got", "fix"),
     [
-        (np.zeros((57, 4, 6)), PETS, "Got float64 [records, 4, 6].", ".astype(numpy.uint8)"),
-        (np.zeros((57, 4, 6), np.uint16), PETS, "Got uint16 [records, 4, 6].", "scale the pixels"),
-        (np.zeros((57, 1, 4, 6), np.uint8), PETS, "Got uint8 [records, 1, 4, 6].", "numpy.moveaxis(images, 1, -1)"),
-        (np.zeros((57, 3, 4, 6), np.uint8), COLOUR, "Got uint8 [records, 3, 4, 6].", "numpy.moveaxis(images, 1, -1)"),
-        (np.zeros((57, 4, 6, 4), np.uint8), COLOUR, "Got uint8 [records, 4, 6, 4].", "images[..., :-1]"),
-        (np.zeros((57, 4, 6, 2), np.uint8), PETS, "Got uint8 [records, 4, 6, 2].", "images[..., :-1]"),
-        (np.zeros((57, 24), np.uint8), PETS, "Got uint8 [records, 24].", "images.reshape(-1, 4, 6)"),
-        (np.zeros((57, 72), np.uint8), COLOUR, "Got uint8 [records, 72].", "images.reshape(-1, 4, 6, 3)"),
-        (np.zeros((57, 25), np.uint8), PETS, "Got uint8 [records, 25].", "give them as [records, 4, 6]"),
-        (np.zeros((57, 4, 6, 5), np.uint8), PETS, "Got uint8 [records, 4, 6, 5].", "give them as [records, 4, 6]"),
-        (np.zeros(57, np.uint8), PETS, "Got uint8 [records].", "give them as [records, 4, 6]"),
-        (np.array(5), PETS, "Got int64 [].", "give them as [records, 4, 6]"),
-        (np.full((57, 4, 6), SECRET), PETS, "Got str_ [records, 4, 6].", "whole numbers of 0..255"),
-        (np.zeros((57, 24)), PETS, "Got float64 [records, 24].", "(numpy.uint8); and restore their axes with"),
+        (np.zeros((57, 4, 6)), PETS, "Got float64 with 3 axes.", ".astype(numpy.uint8)"),
+        (np.zeros((57, 4, 6), np.uint16), PETS, "Got uint16 with 3 axes.", "scale the pixels"),
+        (np.zeros((57, 1, 4, 6), np.uint8), PETS, "Got uint8 with 4 axes.", "numpy.moveaxis(images, 1, -1)"),
+        (np.zeros((57, 3, 4, 6), np.uint8), COLOUR, "Got uint8 with 4 axes.", "numpy.moveaxis(images, 1, -1)"),
+        (np.zeros((57, 4, 6, 4), np.uint8), COLOUR, "Got uint8 with 4 axes.", "images[..., :-1]"),
+        (np.zeros((57, 4, 6, 2), np.uint8), PETS, "Got uint8 with 4 axes.", "images[..., :-1]"),
+        (np.zeros((57, 24), np.uint8), PETS, "Got uint8 with 2 axes.", "images.reshape(-1, 4, 6)"),
+        (np.zeros((57, 72), np.uint8), COLOUR, "Got uint8 with 2 axes.", "images.reshape(-1, 4, 6, 3)"),
+        (np.zeros((57, 25), np.uint8), PETS, "Got uint8 with 2 axes.", "give them as [records, 4, 6]"),
+        (np.zeros((57, 4, 6, 5), np.uint8), PETS, "Got uint8 with 4 axes.", "give them as [records, 4, 6]"),
+        (np.zeros(57, np.uint8), PETS, "Got uint8 with 1 axes.", "give them as [records, 4, 6]"),
+        (np.array(5), PETS, "Got int64 with 0 axes.", "give them as [records, 4, 6]"),
+        (np.full((57, 4, 6), SECRET), PETS, "Got str_ with 3 axes.", "whole numbers of 0..255"),
+        (np.zeros((57, 24)), PETS, "Got float64 with 2 axes.", "(numpy.uint8); and restore their axes with"),
     ],
     ids=lambda value: value.removeprefix("Got ").strip(".") if isinstance(value, str) else "",
 )
 def test_an_array_of_another_type_or_shape_is_named_with_its_fix(array, schema, got, fix):
-    """But for the number of records, and the length of texts, which the longest decides."""
+    """But for the lengths of axes, any of which may be the number of records, and of texts, which the longest record decides."""
     message = refused(DataUnreadable, array, schema, labels=["cat"] * 57)
     assert got in message
     assert fix in message.partition("Fix: ")[2]
@@ -401,10 +401,19 @@ def test_what_the_array_fixes_say_is_right():
 
 def test_an_array_of_another_size_is_named():
     wrong = refused(ImageSizesDiffer, np.zeros((57, 5, 6), np.uint8), UNNAMED)
-    assert "Got 5 x 6 with 1 channel(s). Fix: resize" in wrong
+    assert "of 4 x 6 (height x width) with 1 channel(s), as declared. Fix: resize" in wrong
     wrong = refused(ImageSizesDiffer, np.zeros((57, 4, 6, 3), np.uint8), UNNAMED)
-    assert "Got 4 x 6 with 3 channel(s). Fix: convert them, or declare channels: 3." in wrong
-    assert "57" not in wrong
+    assert "Fix: convert them, or declare channels: 3." in wrong
+
+
+@pytest.mark.parametrize(
+    "shape", [(57, 5, 6), (4, 6, 57), (4, 57, 6), (57, 24), (24, 57), (4, 6, 3, 57), (3, 57, 4, 6)]
+)
+@pytest.mark.parametrize("kind", [np.uint8, float])
+def test_no_error_about_an_array_says_how_many_records_there_are_on_whatever_axis(shape, kind):
+    with pytest.raises(DataError) as caught:
+        read(np.zeros(shape, kind), PETS, labels=[0])
+    assert "57" not in str(caught.value)
 
 
 # -- folders of images -------------------------------------------------------------------------------------------------

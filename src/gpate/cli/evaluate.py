@@ -17,6 +17,7 @@ from gpate.cli.terminal import DOES_NOT_HOLD, HOLDS, Json, Quiet, hint, print_js
 from gpate.errors import DataNotFound, InvalidValue, require_count
 
 if TYPE_CHECKING:
+    from gpate.datasets import Dataset
     from gpate.evaluation import EvaluationPlan, RealRecords
     from gpate.release import Release
     from gpate.schema import ImageSchema, TableSchema
@@ -31,8 +32,8 @@ class Sources:
     release: Release | None
     schema: TableSchema | ImageSchema
     dataset: str
-    train: str
-    test: str
+    train: str | Dataset
+    test: str | Dataset
 
 
 def evaluate(
@@ -200,7 +201,7 @@ def _resolved(source: str, *, train: str | None, test: str | None, dataset: str 
         return Sources(release=release, schema=facts, dataset=Path(train).stem, train=train, test=test)
     if name is None or train is not None or test is not None:
         raise InvalidValue("--train and --test", [train, test], "both given, unless the data are a known benchmark")
-    return Sources(release=release, schema=facts, dataset=name, train=name, test=name)
+    return Sources(release=release, schema=facts, dataset=name, train=known(name), test=known(name))
 
 
 def _has_records(folder: Path) -> bool:

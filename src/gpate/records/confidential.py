@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpate.datasets import Split
+from gpate.datasets import Dataset, Split
 from gpate.records.encoding import usable
 from gpate.records.readers.image_folder import images_in
 from gpate.records.source import open_source, read_whole
@@ -22,14 +22,14 @@ def has_images(folder: Path) -> bool:
 
 
 def read_confidential(
-    source: str | os.PathLike[str], schema: TableSchema | ImageSchema, *, split: Split = "train"
+    source: str | os.PathLike[str] | Dataset, schema: TableSchema | ImageSchema, *, split: Split = "train"
 ) -> Any:
     """A data frame, or (uint8 images, labels), with the declared types, without the records that the schema's rules leave out.
 
     Real records: keep them and all they show inside.
 
     Args:
-        source: a benchmark's name, a file or a folder of images.
+        source: a benchmark or its name, a file or a folder of images.
         schema: public.
         split: of a benchmark.
     """

@@ -87,7 +87,7 @@ def image_records(
             fix = f"convert them, or declare channels: {channels}"
         raise ImageSizesDiffer(
             f"{where} must hold images of {schema.height} x {schema.width} (height x width) with {schema.channels} "
-            f"channel(s), as declared. Got {height} x {width} with {channels} channel(s). Fix: {fix}."
+            f"channel(s), as declared. Fix: {fix}."
         )
     labels, row_ids, unit_ids = map(_valid_texts, (labels, row_ids, unit_ids))
     labels = None if labels is None else _one_each(labels)
@@ -114,8 +114,8 @@ def _has_axes(images: NDArray[Any]) -> bool:
 
 
 def _other_array(images: NDArray[Any], schema: ImageSchema, where: str) -> DataUnreadable:
-    """The error for an array of another type or with other axes. It says what an array of any number of records has: its type, but not
-    how long its texts are, and its axes but the first.
+    """The error for an array of another type or with other axes. It says of which type, but not how long its texts are, and how many axes,
+    but not their lengths: one is the number of records, and any may be that one.
     """
     kind, shape = images.dtype, images.shape[1:]
     fixes = []
@@ -126,10 +126,9 @@ def _other_array(images: NDArray[Any], schema: ImageSchema, where: str) -> DataU
     if not _has_axes(images):
         fixes.append(_axes_fix(shape, shape_of(schema)))
     name = kind.type.__name__ if kind.kind in "USV" else kind.name
-    axes = ", ".join(map(str, ("records", *shape) if images.ndim else ()))
     return DataUnreadable(
-        f"{where} must hold images as uint8 [records, height, width] or [records, height, width, 1 or 3]. Got {name} [{axes}]. "
-        f"Fix: {'; and '.join(fixes)}."
+        f"{where} must hold images as uint8 [records, height, width] or [records, height, width, 1 or 3]. "
+        f"Got {name} with {images.ndim} axes. Fix: {'; and '.join(fixes)}."
     )
 
 

@@ -35,7 +35,7 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
 from gpate.addresses import address_of
-from gpate.datasets import DATASETS, Split, benchmark_named, load, no_such_source
+from gpate.datasets import DATASETS, Dataset, Split, benchmark_named, no_such_source
 from gpate.errors import InvalidValue, SchemaError
 from gpate.records.arrow import pandas_frame
 from gpate.records.conform import image_records, shape_of, table_records, wanted_columns
@@ -104,7 +104,7 @@ def open_source(
     """Opens private records. Of a file little more than its header is read.
 
     Args:
-        data: a benchmark set's name, a .csv, .parquet or .npz file, a folder of images or of .parquet or .csv files, a pattern of
+        data: a benchmark set or its name, a .csv, .parquet or .npz file, a folder of images or of .parquet or .csv files, a pattern of
             such files, the address of a table, a data frame, or an array of images. A text that is both a name and a file here is
             refused; write `./mnist` for the file.
         labels: of an array of images: names of classes, or their numbers.
@@ -135,6 +135,10 @@ def open_source(
         return open_engine(address, query, _fitting(schema, TableSchema), limits)
     if query is not None:
         return _queried(data, query, _fitting(schema, TableSchema), limits)
+    if name := benchmark_named(data):
+        data = DATASETS[name]
+    if isinstance(data, Dataset):
+        return InMemory(_benchmark(data, schema, split))
     if isinstance(data, pd.DataFrame | np.ndarray):
         return InMemory(_given(data, labels, units, schema))
     if not isinstance(data, str | os.PathLike):
@@ -142,8 +146,6 @@ def open_source(
             rule = "a path, an address, an array of images, or a data frame of pandas, Polars, DuckDB, ibis, Arrow or Spark"
             raise InvalidValue("data", f"<{type(data).__name__}>", rule)
         return open_frame(data, _fitting(schema, TableSchema), limits)
-    if name := benchmark_named(data):
-        return InMemory(_benchmark(name, schema, split))
     return _open_file(Path(data).expanduser(), schema, limits)
 
 
@@ -180,8 +182,8 @@ def _given(
     return image_records(data, labels, _fitting(schema, ImageSchema), "The array", unit_ids=units)
 
 
-def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
-    kind, own = DATASETS[name].kind, DATASETS[name].schema
+def _benchmark(benchmark: Dataset, schema: TableSchema | ImageSchema, split: Split) -> RawRecords:
+    name, kind, own = benchmark.name, benchmark.kind, benchmark.schema
     _fitting(schema, TableSchema if kind == "table" else ImageSchema)
     if isinstance(schema, ImageSchema) and isinstance(own, ImageSchema) and _structure(schema) != _structure(own):
         raise SchemaError(
@@ -190,7 +192,7 @@ def _benchmark(name: str, schema: TableSchema | ImageSchema, split: Split) -> Ra
         )
     if schema.unit is not None:
         raise SchemaError(f"The benchmark {name} has no privacy unit. Fix: drop unit from the schema.")
-    loaded = load(name, split)
+    loaded = benchmark.load(split)
     return RawRecords(kind=kind, records=loaded.frame if kind == "table" else loaded.images, labels=loaded.labels)
 
 

@@ -61,9 +61,7 @@ def labelled_images(
     device = next(network.parameters()).device
     made = torch.zeros(len(wanted), spec.dims)
     open_ = torch.ones(len(wanted), dtype=torch.bool)
-    nearest: dict[
-        int, tuple[Tensor, Tensor]
-    ] = {}  # of each class that lacks images: how clearly it is seen, and the images
+    nearest: dict[int, tuple[Tensor, Tensor]] = {}  # of each class that lacks images: how clearly it is seen in which
     drawn = 0
     for _ in range(TURNS):
         asked = wanted[open_]
@@ -82,24 +80,14 @@ def labelled_images(
             filled = free[: len(found)]
             made[filled], open_[filled], used[found] = images[found], False, True
         lacking = wanted[open_].bincount(minlength=spec.classes)
-        nearest = {
-            c: _nearest(nearest.get(c), likely[~used, c], images[~used], int(lacking[c]))
-            for c in torch.nonzero(lacking)[:, 0].tolist()
-        }
-        if not nearest:
+        for c in torch.nonzero(lacking)[:, 0].tolist():
+            before, shown = nearest.get(c, (likely.new_empty(0), images[:0]))
+            clear, shown = torch.cat([before, likely[~used, c]]), torch.cat([shown, images[~used]])
+            best = clear.topk(min(int(lacking[c]), len(clear)))
+            nearest[c] = best.values, shown[best.indices]
+        if not open_.any():
             break
-    for c, (_, kept) in nearest.items():
-        made[open_ & (wanted == c)] = kept
+    for c in set(wanted[open_].tolist()):
+        made[open_ & (wanted == c)] = nearest[c][1]
     forced = int(open_.sum())
     return made, Labelled(drawn=drawn, accepted=len(wanted) - forced, forced=forced)
-
-
-def _nearest(before: tuple[Tensor, Tensor] | None, clear: Tensor, images: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Of those before and these the clearest, at most so many."""
-    best = clear.topk(min(most, len(clear)))
-    values, kept = best.values, images[best.indices]
-    if before is not None:
-        values, kept = torch.cat([before[0], values]), torch.cat([before[1], kept])
-        best = values.topk(min(most, len(values)))
-        values, kept = best.values, kept[best.indices]
-    return values, kept
