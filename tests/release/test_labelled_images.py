@@ -65,14 +65,15 @@ def test_a_class_that_is_never_seen_ends_after_all_turns_with_the_nearest() -> N
 
 
 class Shades(nn.Module):
-    """Draws grey images, all of other shades; the labeller sees class 0 nowhere, but in the brighter ones more."""
+    """Draws grey images, the brightest first and in the first turn; the labeller sees class 0 nowhere, but in the brighter ones more."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight, self.labeller, self.shown = nn.Parameter(torch.zeros(1)), Brightness(), list[Tensor]()
 
     def forward(self, latents: Tensor, asked: Tensor) -> Tensor:
-        images = ((latents[:, :1] + 1) / 2).expand(-1, 256)
+        images = ((latents[:, :1] + 1) / 2).sort(0, descending=True).values.expand(-1, 256)
+        images = 0.6 * images if self.shown else images
         self.shown.append(images[:, 0])
         return images
 
@@ -86,13 +87,13 @@ class Brightness(nn.Module):
 @pytest.mark.parametrize("agree", [True, False])
 def test_those_taken_as_the_nearest_are_the_nearest_of_all_drawn_and_no_others_image(agree: bool) -> None:
     spec = replace(SPEC, labeller=replace(SPEC.labeller, agree=agree))  # type: ignore[type-var]
-    network, wanted = Shades(), torch.tensor([0] * 20 + [1] * 20)
+    network, wanted = Shades(), torch.tensor([1] * 20 + [0] * 20)
     images, how = labelled_images(network, spec, wanted, torch.Generator().manual_seed(0))
     assert (how.accepted, how.forced) == (20, 20)
     shades = (torch.cat(network.shown) * 255).round()
     got = (images[:, 0] * 255).round()
-    accepted = got[20:]
+    accepted = got[:20]
     rest = shades.sort(descending=True).values.tolist()
     for shade in accepted.tolist():
         rest.remove(shade)
-    assert sorted(got[:20].tolist(), reverse=True) == rest[:20]
+    assert sorted(got[20:].tolist(), reverse=True) == rest[:20]
