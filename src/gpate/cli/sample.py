@@ -80,7 +80,7 @@ def sample(
         format_of(path, loaded.schema)
     if soft_labels and labeller is None:
         fix = "Fix: fit images of 16 pixels or more without --quick, or with `--set labelling.share=0.3`."
-        raise InvalidValue("--soft-labels", release, "left out for a release without a labeller", fix)
+        raise InvalidValue("--soft-labels", str(release), "left out for a release without a labeller", fix)
     if soft_labels and (address is not None or path.suffix.lower() != ".npz"):
         raise InvalidValue("--soft-labels", output, "with an .npz file as output", "Fix: -o FILE.npz")
     if address is not None:  # before any record is sampled

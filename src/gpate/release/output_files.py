@@ -67,7 +67,10 @@ def check_output(path: Path, *, force: bool) -> None:
         raise InvalidValue("output", str(path), "in a folder that exists", f"Fix: mkdir -p {path.parent}")
     if (path.parent / CERTIFICATE).exists():
         raise InvalidValue(
-            "output", str(path), "outside of a release", "Another file there is no part of what was certified."
+            "output",
+            str(path),
+            "outside of a release",
+            "Fix: choose another folder: nothing else belongs into what was certified.",
         )
     if not (path.exists() or path.is_symlink()):
         return
