@@ -5,7 +5,7 @@ files are written whole or not at all, and are readable by their owner only.
 
     >>> import numpy as np
     >>> array_checksum(np.arange(3))[:8]
-    'e2e2033a'
+    'ab25350e'
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ _SMALL = 2**28
 _CHUNK = 2**20
 _MOST_REPEATED = 100
 
+SEPARATORS = ",;\t|"
+"""Signs that may stand between the columns of a text file."""
+
 LONGEST_INTEGER = 20
 """Digits and sign of a whole number in a file from elsewhere: 64 bits, and a little more."""
 
@@ -157,6 +160,16 @@ class Limits:
         return file
 
 
+def separator_of(names: str) -> str:
+    """The sign between the columns of a table, from its first line: the one of `SEPARATORS` that is there most often, outside quotes.
+
+    >>> separator_of('id;"weight, height, age"'), separator_of("id")
+    (';', ',')
+    """
+    plain = "".join(names.split('"')[::2])
+    return max(SEPARATORS, key=plain.count)
+
+
 def first_line(path: Path) -> list[str]:
     """The column names of a table; for a line that is too long, a million empty strings."""
     with (
@@ -164,7 +177,9 @@ def first_line(path: Path) -> list[str]:
         io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text,  # type: ignore[arg-type]
     ):
         try:
-            return next(csv.reader(text), [])
+            separator = separator_of(text.readline())
+            text.seek(0)
+            return next(csv.reader(text, delimiter=separator), [])
         except csv.Error:
             return [""] * 2**20
 

@@ -312,7 +312,7 @@ TABLES = {
         "does not declare",
     ),
     "a missing column": (lambda f, p: write_csv(f.drop(columns="age"), p), "ColumnMissing", "'age'"),
-    "semicolons": (lambda f, p: f.to_csv(p, index=False, sep=";"), "DataUnreadable", "with commas"),
+    "colons": (lambda f, p: f.to_csv(p, index=False, sep=":"), "ColumnMissing", "'age'"),
     "an empty file": (lambda f, p: p.write_bytes(b""), "DataEmpty", "empty"),
     "no file": (lambda f, p: None, "DataNotFound", "There is no"),
 }
@@ -324,6 +324,7 @@ ODD_TABLES = {
     "one class": lambda f, p: write_csv(f.assign(ill="no"), p),
     "another encoding": lambda f, p: write_csv(f.assign(job="zébra"), p, "latin-1"),
     "no record": lambda f, p: write_csv(f.iloc[:0], p),
+    "semicolons": lambda f, p: f.to_csv(p, index=False, sep=";"),
 }
 
 

@@ -249,6 +249,14 @@ def test_by_options(wide: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = schema.to_dict()["columns"]
     assert entries["time_in_hospital"] == {"type": "integer", "bounds": [1, 14], "scale": "arcsinh"}
     assert entries["diag_2"] == {"type": "categorical", "categories": ["a", "b"], "missing": True}
+    written = ["num_procedures.type=numeric", "num_procedures.decimal_comma=yes", "time_in_hospital.type=datetime"]
+    written += ["time_in_hospital.bounds=2001-01-01..2030-12-31", "time_in_hospital.format=%d.%m.%Y"]
+    assert gpate("schema", "edit", wide, *(f"--set={option}" for option in written)) == 0
+    entries = Schema.load(wide).to_dict()["columns"]
+    assert entries["num_procedures"] == {"type": "numeric", "bounds": [0.0, 200.0], "decimal_comma": True}
+    assert entries["time_in_hospital"]["format"] == "%d.%m.%Y"
+    assert gpate("schema", "edit", wide, "--set", "time_in_hospital.format=%d.%m") == 2
+    assert "%Y" in capsys.readouterr().err
     assert gpate("schema", "edit", wide, "--set", "row_id=none", "--set", "unit=row", "--list") == 0
     said = capsys.readouterr()
     assert "Still open: 2 of 42 columns" in said.err  # what was a key is a column again, and undeclared

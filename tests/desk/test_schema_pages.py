@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
@@ -87,6 +88,29 @@ def test_fields_that_depend_on_each_other_are_saved_together(client: Client) -> 
     assert went(said(client, "age", type="numeric", bounds="1, 100", scale="log"))[0] == "/schema/column"
     entry = DraftFile.load(client.app.workspace.root / "visits.yaml").columns["age"]
     assert entry == {"type": "numeric", "bounds": [1, 100], "scale": "log", "missing": False}
+
+
+def test_how_texts_are_written_is_declared_and_taken_back(client: Client) -> None:
+    client.post("/schema/draft", data="visits.csv", name="visits.yaml")
+
+    def entry() -> dict[str, Any]:
+        return dict(DraftFile.load(client.app.workspace.root / "visits.yaml").columns["age"])
+
+    said(client, "age", type="numeric")
+    said(client, "age", type="numeric", bounds="0, 9", decimal_comma="yes")
+    assert entry() == {"type": "numeric", "bounds": [0, 9], "decimal_comma": True, "missing": False}
+    page = client.get("/schema/column", file="visits.yaml", name="age").text
+    assert '<option value="yes" selected>' in page
+    said(client, "age", type="numeric", bounds="0, 9", decimal_comma="no")
+    assert entry() == {"type": "numeric", "bounds": [0, 9], "missing": False}
+    said(client, "age", type="datetime")
+    times = {"type": "datetime", "bounds": "2001-01-01, 2002-01-01", "unit": "day"}
+    assert said(client, "age", **times, format="%d.%m").status == 422
+    said(client, "age", **times, format="%d.%m.%Y")
+    assert entry()["format"] == "%d.%m.%Y"
+    assert 'value="%d.%m.%Y"' in client.get("/schema/column", file="visits.yaml", name="age").text
+    said(client, "age", **times, format="")
+    assert "format" not in entry()
 
 
 def test_the_same_answers_for_other_columns(client: Client) -> None:

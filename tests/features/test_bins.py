@@ -29,8 +29,9 @@ from gpate.features.number_bins import (
 )
 from gpate.features.number_values import Edges, decimals_of, ends_of, is_point, step_of, value_ends
 from gpate.features.table_cells import projected
-from gpate.schema.columns import Bounded, Datetime, Integer, Numeric
+from gpate.schema.columns import Bounded, Integer, Numeric
 from gpate.schema.durations import Duration
+from gpate.schema.times import Datetime
 
 PAY = Numeric(name="pay", bounds=(0, 1e9))
 COUNT = Integer(name="count", bounds=(0, 10**6))

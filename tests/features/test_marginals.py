@@ -55,9 +55,12 @@ def test_cells_of_each_kind_of_column() -> None:
     assert codes[:, 6].tolist() == [0, 5, 0, 3]  # the first of January 2001 was a Monday
 
 
-@given(st.datetimes(pd.Timestamp("1900-01-01").to_pydatetime(), pd.Timestamp("2100-01-01").to_pydatetime()))
-def test_the_parts_of_a_time_are_its_day_of_the_week_and_its_hour(time: datetime) -> None:
-    column = {"type": "datetime", "bounds": ["1900-01-01", "2100-01-01"], "missing": True}
+@given(
+    st.datetimes(pd.Timestamp("1900-01-01").to_pydatetime(), pd.Timestamp("2100-01-01").to_pydatetime()),
+    st.sampled_from(["minute", "second"]),
+)
+def test_the_parts_of_a_time_are_its_day_of_the_week_and_its_hour(time: datetime, unit: str) -> None:
+    column = {"type": "datetime", "bounds": ["1900-01-01", "2100-01-01"], "unit": unit, "missing": True}
     schema = Schema.from_dict({"kind": "table", "columns": {"t": column}})
     assert isinstance(schema, TableSchema)
     cells = TableCells(schema, resolution=8)

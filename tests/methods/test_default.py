@@ -254,3 +254,54 @@ def test_durations_keep_their_spikes_and_come_back_as_they_were_written(tmp_path
             assert abs(np.median(own.values) - np.median(minutes)) < 30
     halves = made.sample(200, seed=3, where={"c": "00:00:00..01:30:00"})
     assert (halves["c"] <= "01:30:00").all()
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_table_as_a_spreadsheet_writes_it_has_the_release_of_a_plain_one(constrained: bool, tmp_path: Path) -> None:
+    """Semicolons, decimal commas and days before months, some of them unreadable: with the same noise, the same synthetic records."""
+    rng, n = np.random.default_rng(0), 3000
+    begin = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 500 * 24 * 60, n), unit="min")
+    end = begin + pd.to_timedelta(rng.integers(0, 90 * 24 * 60, n), unit="min")
+    begin, end = (
+        begin.where(np.arange(n) > 1500, end),
+        end.where(np.arange(n) > 1500, begin),
+    )  # half of them end before they begin
+    dose = pd.Series(np.round(rng.gamma(2, 3, n), 1)).astype(object)
+    dose[:20], dose[20:40] = "unknown", None
+    plain = pd.DataFrame({"begin": begin, "end": end, "dose": dose, "ill": rng.choice(["yes", "no"], n)})
+    form = "%d.%m.%Y %H:%M"
+    written = plain.assign(
+        begin=begin.strftime(form), end=end.strftime(form), dose=[str(d or "").replace(".", ",") for d in dose]
+    )
+    written.loc[40:60, "begin"] = "31.02.2020 10:00"
+    plain["begin"] = plain["begin"].astype(str)
+    plain.loc[40:60, "begin"] = "no day"
+    kinds = {
+        name: {"type": "datetime", "bounds": ["2020-01-01", "2022-01-01"], "unit": "minute", "missing": True}
+        for name in ("begin", "end")
+    }
+    kinds["dose"] = {"type": "numeric", "bounds": [0, 1000], "decimals": 1, "missing": True}
+    kinds["ill"] = {"type": "categorical", "categories": ["yes", "no"]}
+    rules = ["begin <= end"] if constrained else []
+    own = {name: {**kinds[name], "format": form} for name in ("begin", "end")}
+    own["dose"] = {**kinds["dose"], "decimal_comma": True}
+    found, said, fast = [], list[list[str]](), {"noise": "fast", "noise_seed": 1}
+    for name, frame, columns, separator in (("a", plain, kinds, ","), ("b", written, {**kinds, **own}, ";")):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False, sep=separator)
+        schema = Schema.from_dict({"kind": "table", "columns": columns, "constraints": rules})
+        made = Synthesizer(epsilon=4.0, seed=1, settings=SMALL["table"], **fast)  # type: ignore[arg-type]
+        said.append([])
+        monitor = Monitor(on_warning=said[-1].append)
+        made.fit(tmp_path / f"{name}.csv", schema=schema, out=tmp_path / name, monitor=monitor)
+        found.append(made.sample(300, seed=2))
+    pd.testing.assert_frame_equal(*found)
+    assert said[0] == said[1]
+    assert any("begin <= end" in text for text in said[0]) == constrained
+    path = write_records(tmp_path / "s.csv", made.release_.sample_chunks(300, seed=2), n=300, schema=schema)
+    back = pd.read_csv(path, dtype=str)
+    assert back["dose"].dropna().str.fullmatch(r"[0-9]+,[0-9]").all()
+    assert back["end"].dropna().str.fullmatch(r"[0-9]{2}\.[0-9]{2}\.202[0-9] [0-9]{2}:[0-9]{2}").all()
+    for column in schema.columns:
+        own_values, again = read(column, found[1][column.name]), read(column, back[column.name])
+        assert not again.repaired.any()
+        np.testing.assert_array_equal(own_values.values, again.values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,8 +22,10 @@ from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode
 from gpate.records.private_records import PrivateRecords
 from gpate.records.readers import CsvFile
+from gpate.records.readers.csv_file import read_names, read_rows
 from gpate.records.readers.npz_file import Array
 from gpate.records.source import InMemory, Source, open_source, read_whole
+from gpate.safe_parsing import SEPARATORS, Limits
 from tests.methods.small import IMAGES, TABLE, images, table
 from tests.records.reading import read
 
@@ -333,3 +336,42 @@ def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((2**40, 0, 8), dtype=np.uint8), labels=np.zeros(3, dtype=np.int64))
     with pytest.raises(DataUnreadable):
         open_source(tmp_path / "a.npz", schema=IMAGES)
+
+
+CELLS = st.text(alphabet=st.sampled_from(list('ab0 ,;|\t"\n.')), max_size=6)
+
+
+@given(
+    st.sampled_from(SEPARATORS),
+    st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=6),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.integers(0, 2),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_first_line_says_what_separates_columns(
+    tmp_path_factory: pytest.TempPathFactory, separator: str, cells: list[list[str]], end: str, quoting: Any, blank: int
+) -> None:
+    path = tmp_path_factory.mktemp("separators") / "a.csv"
+    names = ["first, of all", "b;c", "d"]
+    with path.open("w", newline="") as file:
+        file.write(end * blank)
+        # a field that begins with white space and holds nothing else is one, and a line of nothing else is none
+        csv.writer(file, delimiter=separator, lineterminator=end, quoting=quoting).writerows([names, *cells])
+    assert read_names(path, Limits()) == names
+    wanted = [row for row in cells if quoting == csv.QUOTE_ALL or not separator.join(row).isspace()]
+    assert list(read_rows(path, 3, Limits())) == wanted
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_a_file_with_other_separators_has_the_same_records(separator: str, tmp_path: Path) -> None:
+    path, schema = written("csv", tmp_path)
+    other = tmp_path / "other.csv"
+    rows().to_csv(other, index=False, sep=separator, encoding="utf-8-sig")
+    pd.testing.assert_frame_equal(read(path, schema).records, read(other, schema).records)
+    pytest.importorskip("duckdb")
+    plain = tmp_path / "plain.csv"
+    rows().to_csv(plain, index=False, sep=separator)
+    queried = open_source(plain, schema=schema, query="SELECT * FROM records")
+    frames = [batch.records for batch in queried.batches(size=100)]
+    pd.testing.assert_frame_equal(read(path, schema).records, pd.concat(frames, ignore_index=True))

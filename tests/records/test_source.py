@@ -41,7 +41,7 @@ from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode, usable
 from gpate.records.raw import RawRecords
 from gpate.records.readers.csv_file import _fields
-from gpate.safe_parsing import Limits
+from gpate.safe_parsing import SEPARATORS, Limits
 from gpate.schema import Boolean, Categorical, ImageSchema, Integer, PrivacyUnit, Schema, TableSchema
 from tests.records.reading import read
 
@@ -232,8 +232,8 @@ def test_a_long_note_is_one_record_however_many_lines_it_has(tmp_path, note):
         assert ages == [age for age, _ in others]
 
 
-@given(st.text('a",\n ', max_size=40))
-def test_records_end_where_pythons_reader_ends_them(text):
+@given(st.text('a",;\t|\n ', max_size=40), st.sampled_from(SEPARATORS))
+def test_records_end_where_pythons_reader_ends_them(text, separator):
     """Any text: quotes within a field are text, and those that are left open reach to the next."""
     taken, expected = list[str](), list[str]()
 
@@ -242,17 +242,17 @@ def test_records_end_where_pythons_reader_ends_them(text):
             taken.append(line)
             yield line
 
-    for _ in csv.reader(lines()):
+    for _ in csv.reader(lines(), delimiter=separator):
         expected.append("".join(taken).removesuffix("\n"))
         taken.clear()
 
     def fields(record):
         try:
-            return next(csv.reader([record], strict=True))
+            return next(csv.reader([record], delimiter=separator, strict=True))
         except csv.Error:  # text after a closing quote, or not ended
             return None
 
-    found = list(_fields(io.BytesIO(text.encode()), 1000))
+    found = list(_fields(io.BytesIO(text.encode()), 1000, separator))
     assert found == [fields(record) for record in expected if record.strip()]
 
 

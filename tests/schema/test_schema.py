@@ -79,7 +79,7 @@ def test_bounds_as_yaml_writes_them(number: object) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"type": "number"}, "numeric, integer, datetime, categorical, boolean"),
+        ({"type": "number"}, "numeric, integer, categorical, boolean, duration, datetime"),
         ({}, "a mapping with a type"),
         ({"type": "numeric"}, "lacks bounds"),
         ({"type": "categorical"}, "lacks categories"),
@@ -107,7 +107,7 @@ def test_bounds_as_yaml_writes_them(number: object) -> None:
         ({"type": "datetime", "bounds": ["soon", "2019-01-01"]}, "time zone"),
         ({"type": "datetime", "bounds": ["2019-01-01T00:00:00+01:00", "2020-01-01"]}, "time zone"),
         ({"type": "datetime", "bounds": ["2019-01-01 12:00:00", "2020-01-01"], "unit": "day"}, "whole day"),
-        ({"type": "datetime", "bounds": ["2019-01-01", "2020-01-01"], "unit": "hour"}, "second, day"),
+        ({"type": "datetime", "bounds": ["2019-01-01", "2020-01-01"], "unit": "hour"}, "second, minute, day"),
         ({"type": "boolean", "missing": "yes"}, "true or false"),
         ({"type": "boolean", "bounds": [0, 1]}, "unknown entries"),
     ],

@@ -18,7 +18,8 @@ import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from gpate.errors import require_count
 from gpate.records import HeldRecords, hold_records
 from gpate.schema import Duration, ImageSchema, Schema, TableSchema
-from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Integer
+from gpate.schema.times import Datetime
 
 Sides = tuple[HeldRecords, HeldRecords]
 """Private records without and with the record in question."""

@@ -24,13 +24,14 @@ from gpate.desk.workspace import SCHEMAS
 from gpate.errors import GpateError, InvalidValue
 from gpate.schema import Schema, TableSchema
 from gpate.schema.answers import answer, as_text, chosen
-from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS
+from gpate.schema.columns import COLUMN_TYPES, SCALES
 from gpate.schema.declaration import TODO
 from gpate.schema.draft import accepted, draft, is_open, proposed
 from gpate.schema.draft_file import DraftFile
 from gpate.schema.durations import FORMATS, PERIODS
 from gpate.schema.file_types import column_types, stated_in
 from gpate.schema.proposals import propose
+from gpate.schema.times import UNITS
 
 _BOUNDS = (
     "bounds",
@@ -46,7 +47,14 @@ _LIST = (
 FIELDS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "integer": (_BOUNDS,),
     "numeric": (_BOUNDS,),
-    "datetime": (_DATES,),
+    "datetime": (
+        _DATES,
+        (
+            "format",
+            "Written as (optional)",
+            "If not as 2001-12-31: day, month and year such as %d.%m.%Y or %m/%d/%Y %I:%M %p.",
+        ),
+    ),
     "duration": (("bounds", "Shortest and longest", "Two numbers, in the unit below."),),
     "categorical": (_LIST,),
     "boolean": (),
@@ -55,7 +63,7 @@ FIELDS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 """By type: the fields that are typed, with a label and a hint."""
 CHOICES: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "integer": (("scale", "Scale", tuple(SCALES)),),
-    "numeric": (("scale", "Scale", tuple(SCALES)),),
+    "numeric": (("scale", "Scale", tuple(SCALES)), ("decimal_comma", "Decimals after a comma", ("no", "yes"))),
     "datetime": (("unit", "Resolution", tuple(UNITS)),),
     "duration": (("unit", "Unit of its numbers", tuple(PERIODS)), ("format", "Written as", tuple(FORMATS))),
 }
@@ -254,9 +262,12 @@ def _answered(name: str, entry: Mapping[str, Any], request: Request) -> dict[str
     made = accepted(made)
     fields = [field for field, *_ in (*FIELDS[kind], *CHOICES.get(kind, ()))]
     given = {field: request.get(field) for field in fields if request.get(field)}
-    if kind in ("integer", "numeric") and given.get("scale") == "linear":
-        made.pop("scale", None)
-        del given["scale"]
+    usual = {"scale": "linear", "decimal_comma": "no"}
+    for field in [field for field, text in usual.items() if given.get(field) == text]:
+        made.pop(field, None)
+        del given[field]
+    if kind == "datetime" and "format" not in given:
+        made.pop("format", None)
     made |= dict.fromkeys(given, TODO)  # all are open until the last is answered: only the whole must be valid
     if kind != "id":
         made["missing"] = request.get("missing") == "yes"

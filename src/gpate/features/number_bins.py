@@ -15,10 +15,11 @@ rounds, in the column's own units:
     >>> from gpate.schema.columns import Numeric
     >>> pay = Numeric(name="pay", bounds=(0, 1e9))
     >>> edges = settled(pay, (0.0, 2.0, 8.0, 1e9), np.array([900.0, 9000.0, 3.0]), spread=5.0)
-    >>> edges
-    (0.0, 2.0, 8.0)
-    >>> [edge for edge in divided(pay, edges, np.array([900.0, 9000.0]), parts=4) if edge == round(edge)]
-    [0.0, 2.0, 4.0, 6.0, 8.0]
+    >>> edges[:5], edges[-1]  # the empty cell is divided, so that the next counts can find a tail there
+    ((0.0, 2.0, 8.0, 14.0, 26.0), 1000000000.0)
+    >>> counts = np.array([900.0, 9000.0, *[0.0] * (len(edges) - 3)])
+    >>> [edge for edge in divided(pay, edges, counts, parts=4) if edge == round(edge)][:6]
+    [0.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from gpate.features.number_values import (
     step_of,
     values_in,
 )
-from gpate.schema.columns import SCALES, Bounded, Datetime
+from gpate.schema.columns import SCALES, Bounded
 from gpate.schema.durations import PERIODS, Duration
+from gpate.schema.times import Datetime
 
 CROWDED = 4.0
 """A cell is crowded if it holds more than so many times its even part of the mass."""
@@ -188,8 +190,8 @@ def filled(counts: Floats, spread: Floats | float, widths: Floats | None = None,
             a wide one beside them.
         clear: see `CLEAR`.
 
-    >>> filled(np.array([90.0, 9.0, 9.0, 9.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
-    [True, True, True, True, False, False, False, False]
+    >>> filled(np.array([90.0, 9.0, 19.0, 19.0, 4.0, 0.0, -5.0, 1.0]), spread=5.0).tolist()
+    [True, False, True, True, False, False, False, False]
     """
     variance = np.broadcast_to(np.square(spread), counts.shape)
     found = np.zeros(len(counts), dtype=bool)

@@ -43,7 +43,8 @@ from gpate.errors import InvalidValue, require_count
 from gpate.features.number_bins import even_edges
 from gpate.features.number_values import MOST_DECIMALS, decimals_of, step_of, value_ends
 from gpate.schema import TableSchema
-from gpate.schema.columns import Bounded, Categorical, Column, Datetime
+from gpate.schema.columns import Bounded, Categorical, Column
+from gpate.schema.times import Datetime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -175,7 +176,7 @@ def _parts(column: Column, place: int, resolution: int) -> Iterator[ColumnCells]
         first, last = column.span
         if last - first >= 28 * DAY:
             yield part("weekday", 7)
-        if column.unit == "second":
+        if column.unit != "day":
             yield part("hour", 24)
 
 

@@ -6,10 +6,9 @@ included. The remaining products have sizes suited to tensor cores, in bfloat16 
 pass each, by the kernels of `gpate.generators.fold_kernels` on a GPU with Triton. Used for the teachers' synthetic
 records on a GPU; nothing that is released is computed with it.
 
-    >>> from gpate.generators import GeneratorSpec
-    >>> from gpate.generators.networks import build_network
+    >>> from gpate.generators import GeneratorSpec, Student
     >>> spec = GeneratorSpec(kind="image", channels=1, height=28, width=28, classes=10)
-    >>> network = build_network(spec).eval()
+    >>> network = Student(spec, init=torch.Generator().manual_seed(0)).network.eval()
     >>> folded = FoldedGenerator(network, network.state_dict(), dtype=torch.float32)
     >>> z, labels = torch.rand(4, spec.latent), torch.arange(4)
     >>> bool((folded(z, labels) - network(z, labels)).abs().max() < 1e-4)

@@ -45,9 +45,11 @@ def table_records(
     faults = np.zeros((len(schema.columns) + 1, len(records)), dtype=bool).T  # column by column in memory
     for i, column in enumerate(schema.columns):
         if is_number(column):
-            records[column.name], faults[:, i] = numbers(records[column.name])
+            records[column.name], faults[:, i] = numbers(records[column.name], comma=column.decimal_comma)
         elif isinstance(column, Duration):
-            records[column.name], faults[:, i] = durations(records[column.name], column.period)
+            records[column.name], faults[:, i] = durations(
+                records[column.name], column.period, comma=column.decimal_comma
+            )
     if broken is not None:
         faults[:, -1] = broken
     # ids as objects: whole numbers beside a missing one would be rounded
@@ -184,10 +186,6 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
     Columns of type `id` may be there or not: nothing reads them.
     """
     declared, there = dict.fromkeys(wanted_columns(schema)), set(map(str, names))
-    if len(names) == 1 and str(names[0]) not in declared and any(sign in str(names[0]) for sign in ";\t|"):
-        raise DataUnreadable(
-            f"{where} seems to have other signs than commas between its columns. Fix: save it with commas."
-        )
     ids = {column.name for column in schema.ids}
     for name in declared:
         if name not in there:

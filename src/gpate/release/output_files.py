@@ -202,6 +202,8 @@ def _arrow_type(column: Column, *, text: bool) -> Any:
         return pa.bool_()
     if isinstance(column, Integer):
         return pa.int64()
+    if text and _has_own_text(column):
+        return pa.string()
     if isinstance(column, Datetime):
         return (pa.date32() if column.unit == "day" else pa.timestamp("s")) if text else pa.timestamp("us")
     if isinstance(column, Duration) and column.format != "number":
@@ -224,10 +226,25 @@ def arrow_tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: boo
 
 
 def _with_texts(frame: Any, schema: TableSchema) -> Any:
-    """Time differences as texts with a clock: there are none in a text file."""
-    columns = [c for c in schema.columns if isinstance(c, Duration) and c.format == "timedelta"]
-    texts = {c.name: array_of(replace(c, format="clock"), own_values(c, frame[c.name])) for c in columns}
+    """Time differences as texts with a clock, as there are none in a text file; times in their format, and decimals after a comma."""
+    texts = {}
+    for column in schema.columns:
+        values = frame[column.name]
+        if isinstance(column, Duration) and column.format == "timedelta":
+            texts[column.name] = array_of(replace(column, format="clock"), own_values(column, values))
+        elif isinstance(column, Datetime) and column.format is not None:
+            texts[column.name] = values.dt.strftime(column.format)
+        elif _has_own_text(column):
+            texts[column.name] = [None if value != value else repr(float(value)).replace(".", ",") for value in values]
     return frame.assign(**texts)
+
+
+def _has_own_text(column: Column) -> bool:
+    """Whether its values are texts of a declared form in a text file."""
+    if isinstance(column, Datetime):
+        return column.format is not None
+    whole = isinstance(column, Integer) or (isinstance(column, Duration) and not column.decimals)
+    return column.decimal_comma and not whole
 
 
 def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gpate.report.formatting import name, number
 from gpate.schema import Boolean, Bounded, Categorical, Column, Datetime, Duration, Integer
 from gpate.schema.column_values import Read, in_own_units, values_of
-from gpate.schema.columns import UNITS
+from gpate.schema.times import UNITS
 
 BINS, NAMES = 24, 8
 """Most bins of a histogram, most names of a list; further names are counted together."""

@@ -4,11 +4,11 @@
 are in `gpate.schema.codec`, so that loading a schema does not import torch.
 
     >>> schema = Schema.from_dict({"kind": "table", "columns": {"age": {"type": "integer", "bounds": [0, 120]}}})
-    >>> schema.columns[0]
-    Integer(name='age', missing=False, invalid=None, bounds=(0, 120), scale='linear', decimals=None)
+    >>> schema.columns[0].name, schema.columns[0].bounds
+    ('age', (0, 120))
 """
 
-from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Integer, Numeric
 from gpate.schema.constraints import Combinations, Constraint, Sum, Unique
 from gpate.schema.declaration import Cost, Schema
 from gpate.schema.durations import Duration
@@ -17,6 +17,7 @@ from gpate.schema.image_schema import ImageSchema
 from gpate.schema.privacy_unit import PrivacyUnit
 from gpate.schema.rules import Condition, Rule
 from gpate.schema.table_schema import TableSchema
+from gpate.schema.times import Datetime
 
 __all__ = [
     "Boolean",

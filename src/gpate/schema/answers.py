@@ -14,14 +14,27 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gpate.errors import InvalidValue
-from gpate.schema.columns import COLUMN_TYPES, SCALES, UNITS, column_from_dict
+from gpate.schema.columns import COLUMN_TYPES, SCALES, column_from_dict
 from gpate.schema.declaration import TODO
 from gpate.schema.described import alike, scalar, split_list, two_ends
 from gpate.schema.draft import accepted, is_open, with_other
 from gpate.schema.durations import FORMATS, PERIODS
 from gpate.schema.proposals import ID
+from gpate.schema.times import UNITS
 
-FIELDS = ("type", "bounds", "categories", "other", "missing", "scale", "decimals", "unit", "invalid", "format")
+FIELDS = (
+    "type",
+    "bounds",
+    "categories",
+    "other",
+    "missing",
+    "scale",
+    "decimals",
+    "decimal_comma",
+    "unit",
+    "invalid",
+    "format",
+)
 """What can be said about a column."""
 
 OTHERS = "..."
@@ -60,6 +73,8 @@ def as_text(entry: Mapping[str, Any], field: str) -> str:
     value = accepted(entry).get(field)
     if value is None or is_open(value):
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     listed = ", ".join(_quoted(item) for item in (value if isinstance(value, list) else [value]))
     return f"{listed}, {OTHERS}" if field == "categories" and entry.get("other") is not None else listed
 
@@ -88,7 +103,7 @@ def with_type(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     else:
         kept = {key: value for key, value in entry.items() if key == "missing" and kind != ID}
         if {before, kind} == {"integer", "numeric"}:
-            kept |= {key: entry[key] for key in ("bounds", "scale") if key in entry}
+            kept |= {key: entry[key] for key in ("bounds", "scale", "decimal_comma") if key in entry}
     fields = [field for field in dataclasses.fields(COLUMN_TYPES[kind]) if field.name != "name"]
     needed = {field.name: TODO for field in fields if field.default is dataclasses.MISSING}
     made = {"type": kind, **needed, **{field.name: kept[field.name] for field in fields if field.name in kept}}
@@ -129,6 +144,8 @@ def _fields(name: str, field: str, text: str, *, kind: object) -> dict[str, Any]
     if field == "decimals":
         return {"decimals": scalar(text)}
     lasts = kind == "duration"
+    if field == "decimal_comma":
+        return {field: yes_or_no(what, text)}
     options = {"scale": tuple(SCALES), "unit": tuple(PERIODS if lasts else UNITS), "format": FORMATS if lasts else None}
     listed = options.get(field)
     if listed is not None and text not in listed:

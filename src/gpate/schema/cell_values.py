@@ -67,19 +67,23 @@ def distinct(series: pd.Series) -> tuple[pd.Series, NDArray[np.int64]] | None:
     return pd.Series(values, dtype=object), codes
 
 
-def numbers(series: pd.Series) -> tuple[Floats, Bools]:
-    """The number of each value, NaN where it is missing or unreadable, and where it is unreadable."""
+def numbers(series: pd.Series, *, comma: bool = False) -> tuple[Floats, Bools]:
+    """The number of each value, NaN where it is missing or unreadable, and where it is unreadable; `comma`: before the decimals of
+    texts.
+    """
     from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
 
     dtype = series.dtype
     if (few := distinct(series)) is not None:
-        values, unreadable = numbers(few[0])
+        values, unreadable = numbers(few[0], comma=comma)
         return values[few[1]], unreadable[few[1]]
     if (is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and not is_complex_dtype(dtype):
         found = attempt(lambda: series.to_numpy(dtype=np.float64, na_value=np.nan))
         if found is not None:
             return found, np.zeros(len(found), dtype=bool)
     cells, absent = objects(series)
+    if comma:
+        return _each(cells, absent, _number_with_comma)
     if _are_texts(cells, absent):
         present = ~absent & ~_listed(cells, MISSING)
         values = np.full(len(cells), np.nan)
@@ -116,6 +120,15 @@ def number(cell: Any) -> float | None:
     return None
 
 
+def _number_with_comma(cell: Any) -> float | None:
+    """As `number`, of texts such as `2,5`."""
+    if isinstance(cell, bytes):
+        cell = cell.decode(errors="replace")
+    if isinstance(cell, str):
+        return None if "." in cell else number(cell.replace(",", "."))
+    return number(cell)
+
+
 def texts(series: pd.Series) -> tuple[Objects, Bools]:
     """The text of each value, None where it is missing or unreadable, and where it is unreadable."""
     cells, absent = objects(series)
@@ -150,10 +163,10 @@ def is_short(cell: decimal.Decimal) -> bool:
     return cell.is_finite() and cell.adjusted() < _MOST_DIGITS
 
 
-def seconds(series: pd.Series) -> tuple[Floats, Bools]:
+def seconds(series: pd.Series, form: str | None = None) -> tuple[Floats, Bools]:
     """Seconds since 1970 of each time, to a microsecond, NaN where it is missing or unreadable; and where it is unreadable.
 
-    A time with a time zone is converted to UTC.
+    A time with a time zone is converted to UTC. Texts are in the format, by default in ISO 8601.
     """
     import pandas as pd
     from pandas.api.types import is_datetime64_dtype
@@ -162,10 +175,10 @@ def seconds(series: pd.Series) -> tuple[Floats, Bools]:
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
     if is_datetime64_dtype(series.dtype):
         return _of_numpy(np.asarray(series)), np.zeros(len(series), dtype=bool)
-    return _each(*objects(series), _time)
+    return _each(*objects(series), partial(_time, form=form))
 
 
-def durations(series: pd.Series, period: int) -> tuple[Floats, Bools]:
+def durations(series: pd.Series, period: int, *, comma: bool = False) -> tuple[Floats, Bools]:
     """Durations as numbers of a unit of so many seconds, NaN where one is missing or unreadable; and where it is unreadable.
 
     A number is one of the unit, a time of day the time since midnight; texts are as in `gpate.schema.durations`.
@@ -174,7 +187,7 @@ def durations(series: pd.Series, period: int) -> tuple[Floats, Bools]:
 
     if is_timedelta64_dtype(series.dtype):
         return _of_numpy(np.asarray(series)) / period, np.zeros(len(series), dtype=bool)
-    found, unreadable = numbers(series)
+    found, unreadable = numbers(series, comma=comma)
     if bool(unreadable.any()):
         cells, absent = objects(series)
         found[unreadable], unreadable[unreadable] = _each(
@@ -221,7 +234,7 @@ def are_missing(cells: Objects) -> Bools:
     return np.asarray(found, dtype=bool)
 
 
-def _time(cell: object) -> float | None:
+def _time(cell: object, form: str | None = None) -> float | None:
     """Seconds since 1970; NaN if it is missing, None if it is unreadable."""
     import pandas as pd
 
@@ -238,6 +251,8 @@ def _time(cell: object) -> float | None:
     text = text_of(cell)
     if text is None or (text := text.strip()) in MISSING:
         return None if text is None else math.nan
+    if form is not None:
+        return attempt(lambda: (datetime.strptime(text, form) - _EPOCH).total_seconds())
     if not text[0].isdigit():  # pandas reads `now` and `today` as the time of the run
         return None
     found: datetime | None = attempt(lambda: datetime.fromisoformat(text))

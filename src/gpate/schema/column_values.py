@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpate.schema.cell_values import Bools, Floats, distinct, durations, numbers, seconds, texts
-from gpate.schema.columns import SCALES, UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric
+from gpate.schema.columns import SCALES, Boolean, Bounded, Categorical, Column, Integer, Numeric
 from gpate.schema.durations import Duration, written
+from gpate.schema.times import UNITS, Datetime
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def cells_of(column: Column, series: pd.Series) -> Cells:
 
 @cells_of.register(Numeric)
 def _(column: Numeric, series: pd.Series) -> Cells:
-    values, unreadable = numbers(series)
+    values, unreadable = numbers(series, comma=column.decimal_comma)
     lower, upper = column.span
     with np.errstate(invalid="ignore"):
         outside = (values < lower) | (values > upper)
@@ -114,7 +115,7 @@ def _(column: Numeric, series: pd.Series) -> Cells:
 
 @cells_of.register(Duration)
 def _(column: Duration, series: pd.Series) -> Cells:
-    values, unreadable = durations(series, column.period)
+    values, unreadable = durations(series, column.period, comma=column.decimal_comma)
     lower, upper = column.span
     outside = (values < lower) | (values > upper)
     inside = np.clip(values, lower, upper)
@@ -125,7 +126,7 @@ def _(column: Duration, series: pd.Series) -> Cells:
 
 @cells_of.register(Datetime)
 def _(column: Datetime, series: pd.Series) -> Cells:
-    times, unreadable = seconds(series)
+    times, unreadable = seconds(series, column.format)
     first, last = column.span
     outside = (times < first) | (times > last)
     unit = UNITS[column.unit]

@@ -1,7 +1,8 @@
 """Column types of a schema: one frozen class per type, containing public facts only.
 
->>> column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
-Numeric(name='fare', missing=False, invalid=None, bounds=(0.0, 500.0), scale='arcsinh', decimals=None)
+>>> fare = column_from_dict("fare", {"type": "numeric", "bounds": [0, 500], "scale": "arcsinh"})
+>>> fare.bounds, fare.rule
+((0.0, 500.0), 'clamp')
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,10 +34,6 @@ SCALES: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]]
 }
 """Transformation of a number before it is mapped to [0, 1], and its inverse."""
 
-UNITS = {"second": 1, "day": 86_400}
-"""Resolution of times, in seconds."""
-
-_EPOCH = datetime(1970, 1, 1)
 _MAX_EXACT = 2**53
 _FREE_TEXT = frozenset({"text", "string", "str", "free text", "freetext", "name", "address"})
 _REPAIRS = {
@@ -78,6 +75,7 @@ class Column:
     type: ClassVar[str] = ""
     misfit: ClassVar[str] = "could not be read"
     fix: ClassVar[str] = "correct them, or declare another type,"
+    decimal_comma: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -141,7 +139,8 @@ def _plain(value: Any) -> Any:
     return value.isoformat(sep=" ") if isinstance(value, datetime) else value
 
 
-def _pair(what: str, bounds: object) -> tuple[Any, Any]:
+def pair(what: str, bounds: object) -> tuple[Any, Any]:
+    """Declared bounds, lower and upper, not yet checked themselves."""
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
         raise InvalidValue(what, bounds, "[lower, upper]", "Bounds are declared, never read from the data.")
     return bounds[0], bounds[1]
@@ -192,17 +191,19 @@ class Numeric(Bounded):
         bounds: (lower, upper).
         scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
         decimals: synthetic values are rounded to so many; None does not round.
+        decimal_comma: whether texts have a comma before their decimals, as `2,5`; one with a point is then unreadable.
     """
 
     type: ClassVar[str] = "numeric"
     bounds: tuple[float, float]
     scale: str = "linear"  # type: ignore[misc]
     decimals: int | None = None
+    decimal_comma: bool = False  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         what = f"bounds of column {self.name!r}"
-        lower, upper = (self._bound(what, end) for end in _pair(what, self.bounds))
+        lower, upper = (self._bound(what, end) for end in pair(what, self.bounds))
         if not lower < upper:
             raise InvalidValue(what, [lower, upper], "[lower, upper] with lower < upper")
         if not math.isfinite(upper - lower):
@@ -214,6 +215,8 @@ class Numeric(Bounded):
                 what, [lower, upper], "positive for a log scale", "Use scale: arcsinh if 0 or less can occur."
             )
         self._set("bounds", (lower, upper))
+        if not isinstance(self.decimal_comma, bool):
+            raise InvalidValue(f"decimal_comma of column {self.name!r}", self.decimal_comma, "true or false")
         if self.decimals is not None and (type(self.decimals) is not int or not 0 <= self.decimals <= MOST_DECIMALS):
             raise InvalidValue(
                 f"decimals of column {self.name!r}", self.decimals, f"a whole number from 0 to {MOST_DECIMALS}"
@@ -261,55 +264,6 @@ class Integer(Numeric):
         if number != int(number) or abs(number) > _MAX_EXACT:
             raise InvalidValue(what, value, f"whole numbers between -2**53 and 2**53 = {_MAX_EXACT}")
         return int(number)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Datetime(Bounded):
-    """A time without time zone between two bounds; values outside are clipped.
-
-    Attributes:
-        bounds: (first, last), as dates or times: `2001-01-01` or `2001-01-01 12:30:00`.
-        unit: `second` or `day`: the resolution, so that a column of dates stays one. In float32, seconds are exact only
-            if the bounds are at most 2**22 seconds (48 days) apart.
-    """
-
-    type: ClassVar[str] = "datetime"
-    bounds: tuple[datetime, datetime]
-    unit: str = "second"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        what = f"bounds of column {self.name!r}"
-        if not isinstance(self.unit, str) or self.unit not in UNITS:
-            raise InvalidValue(f"unit of column {self.name!r}", self.unit, f"one of {', '.join(UNITS)}")
-        first, last = (self._time(what, end) for end in _pair(what, self.bounds))
-        if not first < last:
-            raise InvalidValue(what, [str(first), str(last)], "[first, last] with first < last")
-        self._set("bounds", (first, last))
-        if any(end % UNITS[self.unit] for end in self.span):
-            raise InvalidValue(what, [str(first), str(last)], f"a whole {self.unit} each")
-
-    @staticmethod
-    def _time(what: str, value: object) -> datetime:
-        if isinstance(value, str):
-            with contextlib.suppress(ValueError):
-                value = datetime.fromisoformat(value)
-        if isinstance(value, date) and not isinstance(value, datetime):
-            value = datetime(value.year, value.month, value.day)
-        if not isinstance(value, datetime) or value.tzinfo is not None:
-            raise InvalidValue(what, value, "times without time zone, as 2001-01-31 or 2001-01-31 12:30:00")
-        return value
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The bounds in seconds since 1970."""
-        first, last = ((end - _EPOCH).total_seconds() for end in self.bounds)
-        return first, last
-
-    @property
-    def step(self) -> float:
-        """Seconds of the unit."""
-        return float(UNITS[self.unit])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from gpate.schema.cell_values import durations, numbers, seconds
 from gpate.schema.column_values import read, values_of
-from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Integer
 from gpate.schema.durations import Duration, written
+from gpate.schema.times import UNITS, Datetime
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,11 +116,11 @@ def own_values(column: Column, series: pd.Series) -> Own:
     if isinstance(column, Bounded):
         if isinstance(column, Datetime):
             unit = UNITS[column.unit]
-            found = np.floor(seconds(series)[0] / unit) * unit
+            found = np.floor(seconds(series, column.format)[0] / unit) * unit
         elif isinstance(column, Duration):
-            found = np.round(durations(series, column.period)[0], column.decimals)
+            found = np.round(durations(series, column.period, comma=column.decimal_comma)[0], column.decimals)
         else:
-            found = numbers(series)[0]
+            found = numbers(series, comma=column.decimal_comma)[0]
         return Own(found, np.isnan(found))
     known = read(column, series)
     return Own(known.numbers, known.missing | known.dropped)

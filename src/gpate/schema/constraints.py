@@ -31,10 +31,11 @@ from typing import Any
 import numpy as np
 
 from gpate.errors import SchemaError, shown
-from gpate.schema.columns import UNITS, Boolean, Bounded, Categorical, Column, Datetime, Integer, Numeric, repeated
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Integer, Numeric, repeated
 from gpate.schema.constraint_values import Bools, Columns, Floats, Own, number_of, value_of, word
 from gpate.schema.durations import Duration
 from gpate.schema.rules import Rule, column_named, fix_for
+from gpate.schema.times import UNITS, Datetime
 
 MOST_LISTED = 40_000
 """Values of the combinations of one constraint: a schema with more takes long to read and to write."""

@@ -32,11 +32,13 @@ constraints:                                  # optional: rules that every synth
 ```
 
 - `numeric`, `integer`: `bounds` (both inside the domain; values outside are clipped) and `scale`: `linear` (default),
-  `log` (positive bounds) or `arcsinh`. `numeric` may have `decimals`, to which synthetic values are rounded.
+  `log` (positive bounds) or `arcsinh`. `numeric` may have `decimals`, to which synthetic values are rounded. With
+  `decimal_comma: true` texts are `2,5`, not `2.5`.
 - `categorical`: `categories`, all strings or all numbers (quote "yes", "no", "null" and dates, which YAML parses as other
   types), and `other`, the category for every value not listed; without it such a value is invalid.
 - `boolean`: true/false, or 1/0, in the data.
-- `datetime`: `bounds`, without time zone, and `unit`: `second` (default) or `day`, the resolution.
+- `datetime`: `bounds`, without time zone, and `unit`: `second` (default), `minute` or `day`, the resolution. `format: "%d.%m.%Y"`
+  says how its texts are written (`gpate.schema.times`); by default they are in ISO 8601.
 - `duration`: `unit` (`second`, `minute`, `hour` or `day`), `bounds` in it, `decimals` (0 by default), and `format`, in which synthetic
   values are written: `number` (default), `timedelta`, `clock` or `iso` (`gpate.schema.durations`). All of these are read.
 - `id`: neither learned nor read; synthetic records have placeholders (`gpate.schema.identifiers`). `format` is optional.

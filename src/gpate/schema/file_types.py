@@ -44,7 +44,7 @@ def _csv_names(path: Path) -> list[str]:
     names = attempt(lambda: first_line(path))
     if not names or not any(names):
         raise SchemaError(
-            f"{path} cannot be read as a table with column names in its first line. Fix: save it as UTF-8, with commas."
+            f"{path} cannot be read as a table with column names in its first line. Fix: save it as UTF-8, with names in the first line."
         )
     _check_names(names, path)
     return names
@@ -52,8 +52,6 @@ def _csv_names(path: Path) -> list[str]:
 
 def _check_names(names: Sequence[str], path: Path) -> None:
     """Raise if the first line does not seem to contain names. It is not quoted: it may be a record."""
-    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
-        raise SchemaError(f"{path} does not seem to have commas between its columns. Fix: save it with commas.")
     values = sum(bool(_VALUE.match(name)) for name in names)
     if values > 1 and 3 * values >= len(names):
         raise SchemaError(

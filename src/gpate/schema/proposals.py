@@ -4,8 +4,8 @@ A proposal is a guess about what a column means: an id, a date, an age. A person
 schema that contains it is refused (`gpate.schema.draft`), so a wrong guess is never used. No record is read.
 
     >>> found = propose({"patient_id": "integer", "age": TODO, "admitted_on": TODO, "discharged_on": TODO})
-    >>> found.unit, found.columns["age"]
-    (Guess(value='patient_id', reason='the name says whose record it is'), Proposal(type='integer', bounds=(0, 120), reason='age in years'))
+    >>> found.unit.value, found.columns["age"].bounds, found.columns["age"].reason
+    ('patient_id', (0, 120), 'age in years')
     >>> [constraint.value for constraint in found.constraints]
     ['admitted_on <= discharged_on']
 """

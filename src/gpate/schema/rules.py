@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpate.errors import SchemaError, shown
-from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Datetime, Integer
+from gpate.schema.columns import Boolean, Bounded, Categorical, Column, Integer
 from gpate.schema.constraint_values import KEYWORDS, Bools, Columns, Own, number_of, value_of, word
 from gpate.schema.durations import Duration
+from gpate.schema.times import Datetime
 
 ORDER = ("<", "<=", ">", ">=")
 SIGNS = ("=", "!=", *ORDER)

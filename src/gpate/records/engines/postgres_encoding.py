@@ -27,7 +27,8 @@ from gpate.addresses import quoted
 from gpate.safe_parsing import attempt
 from gpate.schema import Boolean, Categorical, Column, Datetime, Duration, Integer, Numeric, TableSchema
 from gpate.schema.cell_values import text_of
-from gpate.schema.columns import UNITS, Bounded
+from gpate.schema.columns import Bounded
+from gpate.schema.times import UNITS
 
 BOOL, INTEGERS, FLOATS, NUMERIC = 16, (20, 21, 23), (700, 701), 1700
 """The numbers PostgreSQL gives to bool; to int8, int2 and int4; to float4 and float8; to numeric."""

@@ -1,10 +1,11 @@
-"""Tables from .csv files: UTF-8, commas, one record of names.
+"""Tables from .csv files: UTF-8, one record of names, and between the columns the sign that its first line has most often: a comma,
+a semicolon, a tab or a vertical bar.
 
 Such a file has no types, so they are the declared ones: text for categories that are texts (`007` stays `007`, and the
 category `None` stays a category), numbers for numbers.
 
-**Structure and records.** The first record, with the names, is the file's structure: if it lacks a declared column the file is
-refused. Every other is somebody's, and what it holds is never an error:
+**Structure and records.** The first record, with the names, is the file's structure: it decides which sign separates columns, and if it
+lacks a declared column the file is refused. Every other is somebody's, and what it holds is never an error:
 
 | a record | what becomes of it |
 |---|---|
@@ -25,6 +26,7 @@ import csv
 import gzip
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -38,13 +40,12 @@ from gpate.errors import DataUnreadable
 from gpate.records.conform import check_columns, is_number, table_records, wanted_columns
 from gpate.records.raw import RawRecords
 from gpate.records.readers.base import FileSource
-from gpate.safe_parsing import Limits, attempt
+from gpate.safe_parsing import Limits, attempt, separator_of
 from gpate.schema import Categorical, TableSchema
 
 _ROWS = 1 << 14
 """Lines that are texts in memory at a time."""
 
-_MARKS = re.compile(b'[",]')
 _NOWHERE = -2
 
 Fields = list[str] | None
@@ -60,7 +61,7 @@ class CsvFile(FileSource):
         super().__init__(path, schema, limits)
         self._names = read_names(path, limits)
         check_columns(schema, self._names, self.where, quote=False)  # where the first line does not end: values
-        self.at_most = path.stat().st_size // len(self._names)  # a comma or a line end for each value
+        self.at_most = path.stat().st_size // len(self._names)  # a separator or a line end for each value
         listed = (column for column in schema.columns if isinstance(column, Categorical) and "" in column.categories)
         self._as_they_are = {column.name for column in schema.columns if is_number(column)}
         self._as_they_are |= {column.name for column in listed}
@@ -102,8 +103,7 @@ def read_names(path: Path, limits: Limits) -> list[str]:
     names = attempt(lambda: next(_records(path, limits), None))
     if not names or not any(names):
         raise DataUnreadable(
-            f"{path} is not a table with the names of its columns, and commas between them, in the first line. Fix: add them, and "
-            "save it as UTF-8."
+            f"{path} is not a table with the names of its columns in the first line. Fix: add them, and save it as UTF-8."
         )
     return [name.removeprefix("\ufeff") if not i else name for i, name in enumerate(names)]
 
@@ -127,21 +127,26 @@ def text_frame(rows: Sequence[Fields], names: Sequence[str]) -> tuple[pd.DataFra
 def _records(path: Path, limits: Limits) -> Iterator[Fields]:
     """The fields of every record that is not blank, the first included."""
     with _open(path) as file:
-        yield from _fields(file, limits.line_bytes)
+        separator = next(
+            (separator_of(line.decode(errors="replace")) for line in _lines(file, limits.line_bytes) if line.strip()),
+            ",",
+        )
+    with _open(path) as file:
+        yield from _fields(file, limits.line_bytes, separator)
 
 
-def _fields(file: IO[bytes], most: int) -> Iterator[Fields]:
+def _fields(file: IO[bytes], most: int, separator: str) -> Iterator[Fields]:
     """Of every record; None for one that is longer than `most` bytes, of which no more are in memory, or that does not end."""
-    quotes, parts, size = _Quotes(), list[bytes](), 0
-    while part := file.readline(most + 1):
+    quotes, parts, size = _Quotes(separator), list[bytes](), 0
+    for part in _lines(file, most):
         ended = part.endswith(b"\n")
         if ended and not size:  # nearly all are a line each
             text = part[:-1].decode(errors="replace")
             if '"' not in text:
                 if text and not text.isspace():
-                    yield text.removesuffix("\r").split(",")
+                    yield text.removesuffix("\r").split(separator)
                 continue
-            if (fields := _parsed(text)) is not None:
+            if (fields := _parsed(text, separator)) is not None:
                 yield fields
                 continue
         size += len(part)
@@ -151,42 +156,49 @@ def _fields(file: IO[bytes], most: int) -> Iterator[Fields]:
             parts.append(part)
         quotes.read(part)
         if ended and not quotes.open:
-            yield _parsed(b"".join(parts)[:-1].decode(errors="replace")) if parts else None
-            quotes, parts, size = _Quotes(), [], 0
+            yield _parsed(b"".join(parts)[:-1].decode(errors="replace"), separator) if parts else None
+            quotes, parts, size = _Quotes(separator), [], 0
     if size and (quotes.open or not parts):
         yield None
     elif size and not (text := b"".join(parts).decode(errors="replace")).isspace():
-        yield _parsed(text)
+        yield _parsed(text, separator)
+
+
+def _lines(file: IO[bytes], most: int) -> Iterator[bytes]:
+    """Lines with their ends; longer ones in parts of so many bytes."""
+    return iter(partial(file.readline, most + 1), b"")
 
 
 class _Quotes:
     """Whether a field in quotes is open after what was read of a record."""
 
-    def __init__(self) -> None:
+    def __init__(self, separator: str) -> None:
+        self._separator = separator.encode()
+        self._marks = re.compile(b'["' + re.escape(self._separator) + b"]")
         self.open = False
         self._read = self._begin = 0  # places in the record: so much was read, and the field began there
         self._closed = _NOWHERE  # its quotes were closed there last
 
     def read(self, part: bytes) -> None:
         """The next bytes of the record."""
-        for found in _MARKS.finditer(part):
+        for found in self._marks.finditer(part):
             place = self._read + found.start()
             if self.open:
                 if found[0] == b'"':
                     self.open, self._closed = False, place
-            elif found[0] == b",":
+            elif found[0] == self._separator:
                 self._begin, self._closed = place + 1, _NOWHERE
             else:  # one that begins a field, or the second of a pair within quotes; any other is text
                 self.open = place in (self._begin, self._closed + 1)
         self._read += len(part)
 
 
-def _parsed(text: str) -> Fields:
+def _parsed(text: str, separator: str) -> Fields:
     """The fields of one record; None unless its quotes are closed, and each field in quotes ends with them."""
     return (
-        text.removesuffix("\r").split(",")
+        text.removesuffix("\r").split(separator)
         if '"' not in text
-        else attempt(lambda: next(csv.reader([text], strict=True)))
+        else attempt(lambda: next(csv.reader([text], delimiter=separator, strict=True)))
     )
 
 
