@@ -72,7 +72,6 @@ class Datetime(Bounded):
         if (
             not isinstance(form, str)
             or times[:needed] != [1] * needed
-            or max(times) > 1
             or sum(times) + halves != len(signs)
             or halves != signs.count("I")
         ):
