@@ -266,9 +266,9 @@ def check(
     if isinstance(schema, ImageSchema):
         facts["size"] = f"{schema.channels} x {schema.height} x {schema.width}"
     else:
-        facts |= {
-            column.name: column.type + (", may be missing" if column.missing else "") for column in schema.columns
-        }
+        for column in schema.columns:
+            said = [column.type, *["may be missing"] * column.missing, *["not in the data"] * (not column.in_data)]
+            facts[column.name] = ", ".join(said)
         facts |= {column.name: f"id, placeholders like {column.placeholders(0, 1, seed=0)[0]}" for column in schema.ids}
         facts |= {name: f"{facts[name]}, computed from other columns" for name in sorted(schema.derived)}
         facts |= {f"constraint {i}": each.text for i, each in enumerate(schema.constraints, 1)}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gpate.errors import ColumnMissing, DataEmpty, InvalidValue
 from gpate.schema import Boolean, Bounded, Categorical, Numeric, TableSchema
 from gpate.schema.column_values import read
+from gpate.schema.unrecorded import completed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,8 +64,9 @@ class Columns:
             ColumnMissing: the frame lacks a column of the schema.
             DataEmpty: it has no record that the schema does not leave out.
         """
-        if absent := [name for name in schema.names if name not in frame.columns]:
+        if absent := [column.name for column in schema.columns if column.in_data and column.name not in frame.columns]:
             raise ColumnMissing(f"The table has no column {absent[0]!r}. Fix: give one with all columns of the schema.")
+        frame = completed(frame, schema)
         reads = {column.name: read(column, frame[column.name]) for column in schema.columns}
         kept = np.ones(len(frame), dtype=bool)
         if features is None:

@@ -23,6 +23,7 @@ from gpate.records.raw import RawRecords
 from gpate.schema import Categorical, Column, Duration, ImageSchema, TableSchema
 from gpate.schema.cell_values import durations, numbers, text_of
 from gpate.schema.image_schema import composed
+from gpate.schema.unrecorded import completed
 
 
 def table_records(
@@ -41,7 +42,7 @@ def table_records(
         ColumnUndeclared: there is a column that is not declared.
     """
     check_columns(schema, list(frame.columns), where)
-    records = frame[list(schema.names)].reset_index(drop=True)
+    records = completed(frame, schema)[list(schema.names)].reset_index(drop=True)
     faults = np.zeros((len(schema.columns) + 1, len(records)), dtype=bool).T  # column by column in memory
     for i, column in enumerate(schema.columns):
         if is_number(column):
@@ -183,10 +184,10 @@ def _units_of(images: NDArray[Any], ids: Any, schema: ImageSchema, where: str) -
 def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quote: bool = True) -> None:
     """Raises unless a source has the declared columns and no others; `quote` whether it may name those others.
 
-    Columns of type `id` may be there or not: nothing reads them.
+    Columns of type `id`, and those that the schema computes, may be there or not: nothing reads them.
     """
     declared, there = dict.fromkeys(wanted_columns(schema)), set(map(str, names))
-    ids = {column.name for column in schema.ids}
+    unread = {column.name for column in schema.sampled} - set(declared)
     for name in declared:
         if name not in there:
             # The names that *are* there stay unsaid: without a header line they would be a record.
@@ -196,7 +197,7 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
             )
     if len(there) < len(names):
         raise DataUnreadable(f"Two columns of {where} have the same name. Fix: give each column its own.")
-    undeclared = [str(name) for name in names if str(name) not in declared and str(name) not in ids]
+    undeclared = [str(name) for name in names if str(name) not in declared and str(name) not in unread]
     if undeclared:
         listed = f": {', '.join(map(repr, undeclared))}" if quote else ""
         raise ColumnUndeclared(
@@ -206,9 +207,10 @@ def check_columns(schema: TableSchema, names: Sequence[Any], where: str, *, quot
 
 
 def wanted_columns(schema: TableSchema) -> list[str]:
-    """The declared columns but ids, and those of the row ids and of the privacy unit."""
+    """The declared columns that are read, and those of the row ids and of the privacy unit."""
     unit = None if schema.unit is None else schema.unit.column
-    return [*schema.names, *(name for name in (schema.row_id, unit) if name)]
+    own = [column.name for column in schema.columns if column.in_data]
+    return [*own, *(name for name in (schema.row_id, unit) if name)]
 
 
 def is_number(column: Column) -> bool:

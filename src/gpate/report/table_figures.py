@@ -22,6 +22,7 @@ from gpate.report.axes import Axis, Floats, associations, axis_for, shown_spread
 from gpate.report.formatting import name, percent
 from gpate.schema import Bounded, Categorical, Column, Numeric, TableSchema
 from gpate.schema.column_values import Read, read
+from gpate.schema.unrecorded import completed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,9 +160,10 @@ def _pair(found: PairFinding) -> PairRow:
 
 
 def _thinned(schema: TableSchema, real: pd.DataFrame) -> pd.DataFrame:
-    missing = [column for column in schema.names if column not in real.columns]
+    missing = [column.name for column in schema.columns if column.in_data and column.name not in real.columns]
     if missing:
         raise InvalidValue("real", missing[0], "a table with every column of the schema", "This one is not in it.")
+    real = completed(real, schema)
     return real if len(real) <= RECORDS else real.sample(RECORDS, random_state=0)
 
 

@@ -31,6 +31,7 @@ FIELDS = (
     "scale",
     "decimals",
     "decimal_comma",
+    "in_data",
     "unit",
     "invalid",
     "format",
@@ -103,7 +104,7 @@ def with_type(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     else:
         kept = {key: value for key, value in entry.items() if key == "missing" and kind != ID}
         if {before, kind} == {"integer", "numeric"}:
-            kept |= {key: entry[key] for key in ("bounds", "scale", "decimal_comma") if key in entry}
+            kept |= {key: entry[key] for key in ("bounds", "scale", "decimal_comma", "in_data") if key in entry}
     fields = [field for field in dataclasses.fields(COLUMN_TYPES[kind]) if field.name != "name"]
     needed = {field.name: TODO for field in fields if field.default is dataclasses.MISSING}
     made = {"type": kind, **needed, **{field.name: kept[field.name] for field in fields if field.name in kept}}
@@ -144,7 +145,7 @@ def _fields(name: str, field: str, text: str, *, kind: object) -> dict[str, Any]
     if field == "decimals":
         return {"decimals": scalar(text)}
     lasts = kind == "duration"
-    if field == "decimal_comma":
+    if field in ("decimal_comma", "in_data"):
         return {field: yes_or_no(what, text)}
     options = {"scale": tuple(SCALES), "unit": tuple(PERIODS if lasts else UNITS), "format": FORMATS if lasts else None}
     listed = options.get(field)

@@ -76,6 +76,7 @@ class Column:
     misfit: ClassVar[str] = "could not be read"
     fix: ClassVar[str] = "correct them, or declare another type,"
     decimal_comma: ClassVar[bool] = False
+    in_data: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -192,6 +193,7 @@ class Numeric(Bounded):
         scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
         decimals: synthetic values are rounded to so many; None does not round.
         decimal_comma: whether texts have a comma before their decimals, as `2,5`; one with a point is then unreadable.
+        in_data: whether the data have it; if not, it is computed from a sum (`gpate.schema.unrecorded`).
     """
 
     type: ClassVar[str] = "numeric"
@@ -199,6 +201,7 @@ class Numeric(Bounded):
     scale: str = "linear"  # type: ignore[misc]
     decimals: int | None = None
     decimal_comma: bool = False  # type: ignore[misc]
+    in_data: bool = True  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,8 +218,9 @@ class Numeric(Bounded):
                 what, [lower, upper], "positive for a log scale", "Use scale: arcsinh if 0 or less can occur."
             )
         self._set("bounds", (lower, upper))
-        if not isinstance(self.decimal_comma, bool):
-            raise InvalidValue(f"decimal_comma of column {self.name!r}", self.decimal_comma, "true or false")
+        for field in ("decimal_comma", "in_data"):
+            if not isinstance(getattr(self, field), bool):
+                raise InvalidValue(f"{field} of column {self.name!r}", getattr(self, field), "true or false")
         if self.decimals is not None and (type(self.decimals) is not int or not 0 <= self.decimals <= MOST_DECIMALS):
             raise InvalidValue(
                 f"decimals of column {self.name!r}", self.decimals, f"a whole number from 0 to {MOST_DECIMALS}"

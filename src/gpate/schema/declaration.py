@@ -42,6 +42,7 @@ constraints:                                  # optional: rules that every synth
 - `duration`: `unit` (`second`, `minute`, `hour` or `day`), `bounds` in it, `decimals` (0 by default), and `format`, in which synthetic
   values are written: `number` (default), `timedelta`, `clock` or `iso` (`gpate.schema.durations`). All of these are read.
 - `id`: neither learned nor read; synthetic records have placeholders (`gpate.schema.identifiers`). `format` is optional.
+- `in_data: false`, of numbers and durations: the data lack it, and a sum says what it is (`gpate.schema.unrecorded`).
 - `missing`: whether values may be missing; default false. Not for a categorical or boolean target.
 - `invalid`: what becomes of a value that the column cannot hold: `clamp`, `other`, `missing` or `drop` (the record is left out);
   by default the first of these that is possible (`gpate.schema.columns.Column`). Values are never an error.

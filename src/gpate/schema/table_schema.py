@@ -15,6 +15,7 @@ from gpate.schema.constraints import Constraint, Sum, Unique
 from gpate.schema.declaration import Cost, Schema, only_known, require_optional_text, unit_of
 from gpate.schema.identifiers import Id
 from gpate.schema.privacy_unit import PrivacyUnit
+from gpate.schema.unrecorded import check_unrecorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,7 @@ class TableSchema(Schema):
         if twice := repeated(found):
             raise SchemaError(f"Constraint `{twice[0].text}` is given twice. Fix: give it once.")
         object.__setattr__(self, "constraints", found)
+        check_unrecorded(columns, found)
         if self.constrained is not None:
             self.constrained.check()
 

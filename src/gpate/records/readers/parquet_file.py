@@ -34,7 +34,8 @@ class ParquetFile(FileSource, CountedSource):
         types = self._read(lambda: file.schema_arrow)
         self.names: list[str] = list(types.names)
         check_columns(schema, self.names, self.where)
-        self._texts = [column.name for column in schema.columns if is_text(types.field(column.name).type)]
+        own = [column.name for column in schema.columns if column.in_data]
+        self._texts = [name for name in own if is_text(types.field(name).type)]
         rows = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
         self.at_most = self._starts[-1]

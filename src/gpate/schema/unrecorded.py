@@ -1,0 +1,78 @@
+"""Columns that are not in the data: a length of stay, where the data have two dates.
+
+Two dates that lie close together are modelled badly by where each of them lies, and well by one of them and what lies between. So a
+number or duration may be declared with `in_data: false`, if one sum says what it is:
+
+```yaml
+columns:
+  admitted:   {type: datetime, unit: minute, bounds: [2020-01-01, 2024-12-31]}
+  discharged: {type: datetime, unit: minute, bounds: [2020-01-01, 2025-12-31]}
+  stay:       {type: duration, unit: minute, bounds: [0, P365D], in_data: false}
+constraints:
+  - discharged = admitted + stay
+```
+
+**Guarantee.** It is computed for each record by itself, from that record's values as the schema reads them, and is missing where one of
+them is. From then on it is a column like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpate.errors import SchemaError
+from gpate.schema.columns import Column
+from gpate.schema.constraint_values import Columns, Floats, own_values
+from gpate.schema.constraints import Constraint, Sum
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpate.schema.table_schema import TableSchema
+
+
+def completed(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
+    """With the columns that are not in the data, computed from the others."""
+    absent = [column for column in schema.columns if not column.in_data]
+    if not absent:
+        return frame
+    columns = {column.name: column for column in schema.columns}
+    found = {
+        column.name: _solved(frame, _sums_with(column, schema.constraints)[0], column, columns) for column in absent
+    }
+    return frame.assign(**found)
+
+
+def check_unrecorded(columns: Columns, constraints: Iterable[Constraint]) -> None:
+    """Raises unless one sum says what each column is that is not in the data."""
+    constraints = list(constraints)
+    for column in columns.values():
+        if column.in_data:
+            continue
+        sums = _sums_with(column, constraints)
+        others = [columns[name] for each in sums for name in each.columns if name != column.name]
+        if len(sums) != 1 or not all(other.in_data for other in others):
+            raise SchemaError(
+                f"Column {column.name!r} is not in the data, and must be in one sum of columns that are. Fix: a constraint such as "
+                f"`discharged = admitted + {column.name}`, or leave in_data out."
+            )
+        if not column.missing and any(other.missing for other in others):
+            raise SchemaError(
+                f"Column {column.name!r} is computed from columns that may be missing. Fix: declare missing: true for it."
+            )
+
+
+def _sums_with(column: Column, constraints: Iterable[Constraint]) -> list[Sum]:
+    return [each for each in constraints if isinstance(each, Sum) and column.name in each.columns]
+
+
+def _solved(frame: pd.DataFrame, own: Sum, column: Column, columns: Columns) -> Floats:
+    """The number that makes a sum true, for each record; NaN where another value is missing."""
+    values = {name: own_values(columns[name], frame[name]) for name in own.columns if name != column.name}
+    missing = np.logical_or.reduce([value.missing for value in values.values()])
+    weights = {own.total: -1.0, **{name: weight for weight, name in own.weights(columns)}}
+    rest = np.sum([weights[name] * np.where(missing, 0.0, value.numbers) for name, value in values.items()], axis=0)
+    return np.where(missing, np.nan, -rest / weights[column.name])
