@@ -16,7 +16,8 @@ from gpate.errors import ColumnMissing, SchemaError
 from gpate.evaluation.table_columns import Columns
 from gpate.records.source import open_source, read_whole
 from gpate.schema import Schema, TableSchema
-from gpate.schema.unrecorded import completed
+from gpate.schema.unrecorded import completed, loose_pairs
+from tests.command import gpate
 
 TIME = {"type": "datetime", "bounds": ["2020-01-01", "2030-01-01"]}
 QUICK = {"fitting.components": 6, "fitting.restarts": 2, "fitting.steps": 60}
@@ -135,3 +136,30 @@ def test_what_the_data_have_in_its_place_is_not_read() -> None:
         read_whole(open_source(frame.drop(columns="end"), schema=schema))
     with pytest.raises(ColumnMissing, match="'end'"):
         Columns.of(frame.drop(columns="end"), schema)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "told"),
+    [
+        (["begin <= end"], ["begin <= end"]),
+        (["end > begin", "begin < '2029-01-01'"], ["end > begin"]),
+        (["begin <= end", "end = begin + stay"], []),
+        (["stay = end - begin", "begin <= end"], []),
+        (["if ill = yes then begin <= end"], []),
+        (["a <= b"], []),
+    ],
+)
+def test_times_of_which_only_the_order_is_known_are_told(
+    constraints: list[str], told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns: dict[str, Any] = {name: {**TIME, "unit": "day"} for name in ("begin", "end")}
+    columns |= {name: {"type": "integer", "bounds": [0, 9]} for name in "ab"}
+    columns["stay"] = {"type": "integer", "bounds": [0, 4000]}
+    columns["ill"] = {"type": "categorical", "categories": ["yes", "no"]}
+    schema = schema_of(columns, *constraints)
+    assert loose_pairs(schema) == told
+    schema.save(tmp_path / "s.yaml")
+    assert gpate("schema", "check", tmp_path / "s.yaml") == 0
+    assert ("how far apart" in capsys.readouterr().err) == bool(told)
+    assert gpate("schema", "check", tmp_path / "s.yaml", "--quiet") == 0
+    assert not capsys.readouterr().err

@@ -24,6 +24,7 @@ from gpate.schema.dictionary import Dictionary, read_dictionary
 from gpate.schema.draft import Paid, combine, draft
 from gpate.schema.file_types import column_types, stated_in
 from gpate.schema.proposals import DATE, Guess, Proposals, propose, row_id_of
+from gpate.schema.unrecorded import loose_pairs
 
 ROW = "row"
 """As a privacy unit: each record by itself."""
@@ -280,6 +281,12 @@ def check(
     facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
     plain = {escape(name): escape(value) for name, value in facts.items()}
     print_facts("Valid schema", plain)
+    for text in loose_pairs(schema) if isinstance(schema, TableSchema) else ():
+        hint(
+            f"`{escape(text)}` says which is first, not how far apart they lie: synthetic ones may lie much further apart than real ones. "
+            "Fix: a column of what lies between, with in_data: false if the data lack it, and a sum. See how-to/constraints.md.",
+            quiet=quiet,
+        )
 
 
 def _check_fits(schema: TableSchema | ImageSchema) -> None:

@@ -27,6 +27,8 @@ from gpate.errors import SchemaError
 from gpate.schema.columns import Column
 from gpate.schema.constraint_values import Columns, Floats, own_values
 from gpate.schema.constraints import Constraint, Sum
+from gpate.schema.rules import Rule
+from gpate.schema.times import Datetime
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +65,15 @@ def check_unrecorded(columns: Columns, constraints: Iterable[Constraint]) -> Non
             raise SchemaError(
                 f"Column {column.name!r} is computed from columns that may be missing. Fix: declare missing: true for it."
             )
+
+
+def loose_pairs(schema: TableSchema) -> list[str]:
+    """Constraints that say which of two times is first, where no sum says how far apart they lie."""
+    times = {column.name for column in schema.columns if isinstance(column, Datetime)}
+    tied = [set(each.columns) for each in schema.constraints if isinstance(each, Sum)]
+    orders = [each for each in schema.constraints if isinstance(each, Rule) and not each.when and len(each.then) == 1]
+    pairs = {each.text: set(each.columns) & times for each in orders}
+    return [text for text, pair in pairs.items() if len(pair) == 2 and not any(pair <= own for own in tied)]
 
 
 def _sums_with(column: Column, constraints: Iterable[Constraint]) -> list[Sum]:
