@@ -63,7 +63,7 @@ FIELDS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 """By type: the fields that are typed, with a label and a hint."""
 CHOICES: Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "integer": (("scale", "Scale", tuple(SCALES)),),
-    "numeric": (("scale", "Scale", tuple(SCALES)), ("decimal_comma", "Decimals after a comma", ("no", "yes"))),
+    "numeric": (("scale", "Scale", tuple(SCALES)), ("decimal_comma", "Decimal comma, as in 2,5", ("no", "yes"))),
     "datetime": (("unit", "Resolution", tuple(UNITS)),),
     "duration": (("unit", "Unit of its numbers", tuple(PERIODS)), ("format", "Written as", tuple(FORMATS))),
 }
