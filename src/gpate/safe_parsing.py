@@ -160,13 +160,18 @@ class Limits:
         return file
 
 
-def separator_of(names: str) -> str:
-    """The sign between the columns of a table, from its first line: the one of `SEPARATORS` that is there most often, outside quotes.
+def separator_of(line: str, declared: Iterable[str] = ()) -> str:
+    """The sign between the columns of a table, from its first line: one of `SEPARATORS` that gives all declared columns, else the one
+    that is there most often, outside quotes.
 
-    >>> separator_of('id;"weight, height, age"'), separator_of("id")
-    (';', ',')
+    >>> separator_of('id;"weight, height, age"'), separator_of("id"), separator_of("a;b;c,d", ["a;b;c", "d"])
+    (';', ',', ',')
     """
-    plain = "".join(names.split('"')[::2])
+    line, wanted = line.removeprefix("\ufeff").split("\r")[0].removesuffix("\n"), set(declared)
+    for sign in SEPARATORS if wanted else "":
+        if wanted.issubset(attempt(lambda sign=sign: next(csv.reader([line], delimiter=sign))) or ()):  # type: ignore[misc]
+            return sign
+    plain = "".join(line.split('"')[::2])
     return max(SEPARATORS, key=plain.count)
 
 

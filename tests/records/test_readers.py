@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpate.boundary import Ranks
-from gpate.errors import DataUnreadable
+from gpate.errors import ColumnMissing, DataUnreadable
 from gpate.records.content_hash import hash_rows
 from gpate.records.encoding import encode
 from gpate.records.private_records import PrivateRecords
@@ -353,25 +353,56 @@ def test_the_first_line_says_what_separates_columns(
     tmp_path_factory: pytest.TempPathFactory, separator: str, cells: list[list[str]], end: str, quoting: Any, blank: int
 ) -> None:
     path = tmp_path_factory.mktemp("separators") / "a.csv"
-    names = ["first, of all", "b;c", "d"]
+    names = ["first, of all,,,", "b;c", "d"]
     with path.open("w", newline="") as file:
         file.write(end * blank)
-        # a field that begins with white space and holds nothing else is one, and a line of nothing else is none
         csv.writer(file, delimiter=separator, lineterminator=end, quoting=quoting).writerows([names, *cells])
-    assert read_names(path, Limits()) == names
-    wanted = [row for row in cells if quoting == csv.QUOTE_ALL or not separator.join(row).isspace()]
-    assert list(read_rows(path, 3, Limits())) == wanted
+    assert read_names(path, Limits(), names) == names
+    assert list(read_rows(path, 3, Limits(), names)) == cells
+    if quoting == csv.QUOTE_ALL:
+        assert read_names(path, Limits()) == names, "signs within quotes do not count"
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_a_file_with_other_separators_has_the_same_records(separator: str, tmp_path: Path) -> None:
     path, schema = written("csv", tmp_path)
-    other = tmp_path / "other.csv"
-    rows().to_csv(other, index=False, sep=separator, encoding="utf-8-sig")
+    with path.open("a") as file:
+        file.write(",,,\n")
+    frame, other = pd.concat([rows(), pd.DataFrame({name: [None] for name in rows()})]), tmp_path / "other.csv"
+    frame.to_csv(other, index=False, sep=separator, encoding="utf-8-sig")
     pd.testing.assert_frame_equal(read(path, schema).records, read(other, schema).records)
     pytest.importorskip("duckdb")
     plain = tmp_path / "plain.csv"
-    rows().to_csv(plain, index=False, sep=separator)
+    frame.to_csv(plain, index=False, sep=separator)
     queried = open_source(plain, schema=schema, query="SELECT * FROM records")
     frames = [batch.records for batch in queried.batches(size=100)]
     pd.testing.assert_frame_equal(read(path, schema).records, pd.concat(frames, ignore_index=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "wanted"),
+    [
+        ("weight [kg|lb|st],height\n1,2\n", ["weight [kg|lb|st]", "height"], [["1", "2"]]),
+        ("a;b\n1\n", ["a;b"], [["1"]]),
+        (
+            "x;height (cm, barefoot, morning);y\n1;2;3\n",
+            ["x", "height (cm, barefoot, morning)", "y"],
+            [["1", "2", "3"]],
+        ),
+        ('\ufeff"a";"b"\n1;2\n', ["a", "b"], [["1", "2"]]),
+        ("a\tb\n\t\n \n3\t4\n", ["a", "b"], [["", ""], ["3", "4"]]),
+    ],
+)
+def test_declared_names_decide_where_signs_are_in_names(
+    text: str, columns: list[str], wanted: list[list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert read_names(tmp_path / "a.csv", Limits(), columns) == columns
+    assert list(read_rows(tmp_path / "a.csv", len(columns), Limits(), columns)) == wanted
+
+
+@pytest.mark.parametrize("record", ["1,2", "1;2,3;4;5;6;7"])
+def test_in_a_file_of_one_line_the_records_do_not_choose_the_separator(record: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(f"age,pay,job,ill\r{record}\r".encode())
+    with pytest.raises(ColumnMissing, match="has no column 'ill'"):
+        open_source(tmp_path / "a.csv", schema=TABLE)

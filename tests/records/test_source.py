@@ -253,7 +253,7 @@ def test_records_end_where_pythons_reader_ends_them(text, separator):
             return None
 
     found = list(_fields(io.BytesIO(text.encode()), 1000, separator))
-    assert found == [fields(record) for record in expected if record.strip()]
+    assert found == [fields(record) for record in expected if record.strip() or separator in record]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really", SECRET.encode() * 50])

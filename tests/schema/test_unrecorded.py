@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpate import Synthesizer
+from gpate.audit.cases import _table
 from gpate.errors import ColumnMissing, SchemaError
 from gpate.evaluation.table_columns import Columns
 from gpate.records.source import open_source, read_whole
@@ -163,3 +165,48 @@ def test_times_of_which_only_the_order_is_known_are_told(
     assert ("how far apart" in capsys.readouterr().err) == bool(told)
     assert gpate("schema", "check", tmp_path / "s.yaml", "--quiet") == 0
     assert not capsys.readouterr().err
+
+
+def test_decimals_are_not_lost_to_rounding() -> None:
+    """1.9999999999999998 is 2: records are not left out, and what was written is read again."""
+    rng = np.random.default_rng(0)
+    b, x = rng.integers(0, 100, 5000) / 10, rng.integers(0, 3, 5000)
+    tenths = {"type": "numeric", "bounds": [0, 1000], "decimals": 1}
+    for own, values in (
+        ({"type": "integer", "bounds": [0, 2], "invalid": "drop"}, x),
+        ({**tenths, "bounds": [0, 2], "invalid": "drop"}, x / 10),
+        ({**tenths, "decimals": 12, "bounds": [0, 2], "invalid": "drop"}, x / 10),
+    ):
+        schema = schema_of({"t": {**tenths, "decimals": 12}, "b": tenths, "x": {**own, "in_data": False}}, "t = b + x")
+        found = completed(pd.DataFrame({"t": np.round(b + values, 1), "b": b}), schema)["x"]
+        assert found.tolist() == values.tolist()
+        assert not np.signbit(found).any()
+        assert len(Columns.of(pd.DataFrame({"t": np.round(b + values, 1), "b": b}), schema)) == 5000
+
+
+def test_no_value_makes_numpy_warn() -> None:
+    """A warning would tell that there is such a record."""
+    numbers = {"type": "numeric", "bounds": [0, 9]}
+    schema = schema_of(
+        {"a": numbers, "b": numbers, "x": {"type": "integer", "bounds": [0, 2], "in_data": False}}, "a = b + x"
+    )
+    odd = ["inf", "-inf", "1e308", "-1e308", "nan", "1e400", "2"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for a in odd:
+            for b in odd:
+                read_whole(open_source(pd.DataFrame({"a": [a, "1"], "b": [b, "1"]}), schema=schema))
+        lasts = {"type": "duration", "unit": "hour", "decimals": 2, "bounds": [0, 100]}
+        two = schema_of({"a": lasts, "b": lasts, "x": {**lasts, "in_data": False}}, "a = b + x")
+        read_whole(open_source(pd.DataFrame({"a": ["1e308", "1"], "b": ["2", "1"]}), schema=two))
+
+
+def test_a_column_may_be_called_self_and_the_audit_uses_it() -> None:
+    numbers = {"type": "integer", "bounds": [0, 100]}
+    schema = schema_of(
+        {"t": {**numbers, "bounds": [0, 300]}, "b": numbers, "self": {**numbers, "in_data": False}}, "t = b + self"
+    )
+    assert solved(schema, "self", t=[5], b=[3]) == [2]
+    places = [0.0, 0.4, 1.0]
+    frame = _table(schema, places, [0, 1, 2])
+    assert completed(frame, schema)["self"].tolist() == [0, 40, 100], "the worst case is one for this column too"

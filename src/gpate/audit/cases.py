@@ -119,6 +119,8 @@ def _table(schema: TableSchema, places: list[float], owners: list[int]) -> pd.Da
         column.name: [_value(column, *at, column.name == schema.target) for at in zip(places, owners, strict=True)]
         for column in schema.columns
     }
+    if schema.constrained is not None and not all(column.in_data for column in schema.columns):
+        columns = schema.constrained.with_sums(columns)  # what the data lack is computed back from these
     if schema.unit is not None:
         columns[str(schema.unit.column)] = owners
     return pd.DataFrame(columns)

@@ -32,7 +32,7 @@ _RECORDS = 3
 """Of a person, that count at most, if nothing else is said: docs/how-to/persons.md."""
 
 _AS_IT_IS = "as it is"
-_HINTS = {"bounds": "lowest and highest", "categories": "all categories", "unit": "resolution: day or second"}
+_HINTS = {"bounds": "lowest and highest", "categories": "all categories", "unit": "resolution: day, minute or second"}
 _LASTING = {"unit": f"unit of its numbers: {', '.join(PERIODS)}", "format": f"written as: {', '.join(FORMATS)}"}
 
 

@@ -227,24 +227,25 @@ def arrow_tables(chunks: Chunks, schema: TableSchema | ImageSchema, *, text: boo
 
 def _with_texts(frame: Any, schema: TableSchema) -> Any:
     """Time differences as texts with a clock, as there are none in a text file; times in their format, and decimals after a comma."""
-    texts = {}
+    made = frame.copy(deep=False)
     for column in schema.columns:
         values = frame[column.name]
         if isinstance(column, Duration) and column.format == "timedelta":
-            texts[column.name] = array_of(replace(column, format="clock"), own_values(column, values))
+            made[column.name] = array_of(replace(column, format="clock"), own_values(column, values))
         elif isinstance(column, Datetime) and column.format is not None:
-            texts[column.name] = values.dt.strftime(column.format)
+            made[column.name] = values.dt.strftime(column.format)
         elif _has_own_text(column):
-            texts[column.name] = [None if value != value else repr(float(value)).replace(".", ",") for value in values]
-    return frame.assign(**texts)
+            made[column.name] = [None if value != value else repr(float(value)).replace(".", ",") for value in values]
+    return made
 
 
 def _has_own_text(column: Column) -> bool:
     """Whether its values are texts of a declared form in a text file."""
     if isinstance(column, Datetime):
         return column.format is not None
-    whole = isinstance(column, Integer) or (isinstance(column, Duration) and not column.decimals)
-    return column.decimal_comma and not whole
+    if isinstance(column, Duration) and (column.format != "number" or not column.decimals):
+        return False
+    return column.decimal_comma and not isinstance(column, Integer)
 
 
 def _write_parquet(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema) -> None:

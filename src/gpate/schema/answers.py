@@ -104,7 +104,9 @@ def with_type(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     else:
         kept = {key: value for key, value in entry.items() if key == "missing" and kind != ID}
         if {before, kind} == {"integer", "numeric"}:
-            kept |= {key: entry[key] for key in ("bounds", "scale", "decimal_comma", "in_data") if key in entry}
+            kept |= {key: entry[key] for key in ("bounds", "scale") if key in entry}
+        if {before, kind} <= {"integer", "numeric", "duration"}:
+            kept |= {key: entry[key] for key in ("decimal_comma", "in_data") if key in entry}
     fields = [field for field in dataclasses.fields(COLUMN_TYPES[kind]) if field.name != "name"]
     needed = {field.name: TODO for field in fields if field.default is dataclasses.MISSING}
     made = {"type": kind, **needed, **{field.name: kept[field.name] for field in fields if field.name in kept}}

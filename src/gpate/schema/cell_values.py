@@ -121,11 +121,11 @@ def number(cell: Any) -> float | None:
 
 
 def _number_with_comma(cell: Any) -> float | None:
-    """As `number`, of texts such as `2,5`."""
+    """As `number`, and of texts such as `2,5`; without a comma a text is the number that it would be in memory."""
     if isinstance(cell, bytes):
         cell = cell.decode(errors="replace")
     if isinstance(cell, str):
-        return None if "." in cell else number(cell.replace(",", "."))
+        return None if "." in cell and "," in cell else number(cell.replace(",", "."))
     return number(cell)
 
 

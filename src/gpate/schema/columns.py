@@ -192,7 +192,8 @@ class Numeric(Bounded):
         bounds: (lower, upper).
         scale: `linear`, `log` (positive bounds) or `arcsinh` (any sign; linear near 0, logarithmic far from it).
         decimals: synthetic values are rounded to so many; None does not round.
-        decimal_comma: whether texts have a comma before their decimals, as `2,5`; one with a point is then unreadable.
+        decimal_comma: whether texts have a comma before their decimals, as `2,5`. There are no signs between
+            thousands: a text with a point and a comma is unreadable, and one with a point alone has it before its decimals.
         in_data: whether the data have it; if not, it is computed from a sum (`gpate.schema.unrecorded`).
     """
 

@@ -123,12 +123,13 @@ class Constrained:
 
     def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Synthetic records changed so that they satisfy all constraints: a function of each record alone. Its class stays."""
-        values, changed = self._own(frame), dict[str, Any]()
+        values, made = self._own(frame), frame.copy(deep=False)
         for part in self._parts:
             bad = np.flatnonzero(self._bad(values, part.problem.constraints))
             found = part.repaired({name: values[name] for name in part.problem.columns}, bad)
-            changed |= {name: array_of(self.columns[name], own) for name, own in found.items()}
-        return frame.assign(**changed)
+            for name, own in found.items():
+                made[name] = array_of(self.columns[name], own)
+        return made
 
     def _own(self, table: Mapping[str, Any]) -> dict[str, Own]:
         return {name: own_values(column, table[name]) for name, column in self.columns.items()}

@@ -142,7 +142,7 @@ class Sum:
         elif isinstance(total, Numeric) and total.decimals is not None:
             found = np.round(found, total.decimals)
         inside = np.clip(found, *total.span)
-        return Own(np.where(np.abs(found - inside) <= _rounding(found, parts), inside, found), missing)
+        return Own(np.where(np.abs(found - inside) <= rounding(found, parts), inside, found), missing)
 
     def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
         """Which records violate it, up to the rounding of floating-point numbers and to the total's decimals."""
@@ -151,7 +151,7 @@ class Sum:
         total = values[self.total].numbers
         with np.errstate(invalid="ignore"):
             apart = np.abs(total - np.sum(parts, axis=0))
-            return np.asarray(known & ~(apart <= _rounding(total, parts) + self._half(columns)), dtype=bool)
+            return np.asarray(known & ~(apart <= rounding(total, parts) + self._half(columns)), dtype=bool)
 
     def _half(self, columns: Columns) -> float:
         """Half of the last decimal of a total that is rounded to some: the sum of exact terms may differ by so much."""
@@ -164,7 +164,8 @@ def _bounded(column: Column) -> Bounded:
     return column
 
 
-def _rounding(total: Any, parts: Sequence[Any]) -> Any:
+def rounding(total: Any, parts: Sequence[Any]) -> Any:
+    """How far a sum of floating-point numbers may be off."""
     return 8 * np.finfo(np.float64).eps * (1 + len(parts)) * (np.abs(total) + np.sum(np.abs(parts), axis=0))
 
 

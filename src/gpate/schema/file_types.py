@@ -16,7 +16,7 @@ from gpate.safe_parsing import Limits, attempt, first_line
 from gpate.schema.declaration import TODO
 from gpate.schema.proposals import DATE, TIMEDELTA
 
-_VALUE = re.compile(r"^\s*[-+]?\d[\d.,:/eE+ -]*\s*$")
+_VALUE = re.compile(r"^\s*[-+]?\d[\d.,;|\t:/eE+ -]*\s*$")
 
 
 def column_types(path: str | os.PathLike[str]) -> dict[str, str]:

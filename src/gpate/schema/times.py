@@ -41,7 +41,7 @@ class Datetime(Bounded):
         unit: `second`, `minute` or `day`: the resolution, so that a column of dates stays one. In float32, seconds are exact only
             if the bounds are at most 2**22 seconds (48 days) apart.
         format: of texts, as in `datetime.strptime`: `%d.%m.%Y`, `%m/%d/%Y %I:%M %p`. A text in another format is unreadable. By default
-            texts are in ISO 8601.
+            texts are in ISO 8601. One of digits alone must begin with %Y: numbers in memory have lost leading zeros.
     """
 
     type: ClassVar[str] = "datetime"
@@ -74,6 +74,7 @@ class Datetime(Bounded):
             or times[:needed] != [1] * needed
             or sum(times) + halves != len(signs)
             or halves != signs.count("I")
+            or (not form.startswith("%Y") and not re.sub("%[dmyYHIMS]", "", form))
         ):
             says = ", ".join("or ".join(f"%{sign} " for sign in part).strip() for part in _PARTS[:needed])
             raise InvalidValue(what, form, f"one with {says}, once each", "Such as %d.%m.%Y or %m/%d/%Y %I:%M %p.")
@@ -106,4 +107,4 @@ class Datetime(Bounded):
 
 def _again(time: datetime, form: str) -> datetime:
     """A time that was written and read."""
-    return datetime.strptime(time.strftime(form), form)
+    return datetime.strptime(time.strftime(form).strip(), form)

@@ -12,8 +12,8 @@ constraints:
   - discharged = admitted + stay
 ```
 
-**Guarantee.** It is computed for each record by itself, from that record's values as the schema reads them, and is missing where one of
-them is. From then on it is a column like any other.
+**Guarantee.** It is computed for each record by itself, from that record's values before bounds are applied, and is missing where one
+of them is. From then on it is a column like any other.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpate.errors import SchemaError
-from gpate.schema.columns import Column
+from gpate.schema.columns import MOST_DECIMALS, Column, Integer, Numeric
 from gpate.schema.constraint_values import Columns, Floats, own_values
-from gpate.schema.constraints import Constraint, Sum
+from gpate.schema.constraints import Constraint, Sum, rounding
 from gpate.schema.rules import Rule
 from gpate.schema.times import Datetime
 
@@ -42,10 +42,11 @@ def completed(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     if not absent:
         return frame
     columns = {column.name: column for column in schema.columns}
-    found = {
-        column.name: _solved(frame, _sums_with(column, schema.constraints)[0], column, columns) for column in absent
-    }
-    return frame.assign(**found)
+    made = frame.copy(deep=False)
+    with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+        for column in absent:
+            made[column.name] = _solved(frame, _sums_with(column, schema.constraints)[0], column, columns)
+    return made
 
 
 def check_unrecorded(columns: Columns, constraints: Iterable[Constraint]) -> None:
@@ -85,5 +86,14 @@ def _solved(frame: pd.DataFrame, own: Sum, column: Column, columns: Columns) -> 
     values = {name: own_values(columns[name], frame[name]) for name in own.columns if name != column.name}
     missing = np.logical_or.reduce([value.missing for value in values.values()])
     weights = {own.total: -1.0, **{name: weight for weight, name in own.weights(columns)}}
-    rest = np.sum([weights[name] * np.where(missing, 0.0, value.numbers) for name, value in values.items()], axis=0)
-    return np.where(missing, np.nan, -rest / weights[column.name])
+    parts = [weights[name] * np.where(missing, 0.0, value.numbers) for name, value in values.items()]
+    found = -np.sum(parts, axis=0) / weights[column.name]
+    exact = np.round(found, _digits(column))
+    error = rounding(found, parts) / abs(weights[column.name])
+    return np.where(missing, np.nan, np.where(np.abs(exact - found) <= error, exact, found) + 0.0)
+
+
+def _digits(column: Column) -> int:
+    """Decimals that its values may have."""
+    assert isinstance(column, Numeric)
+    return 0 if isinstance(column, Integer) else MOST_DECIMALS if column.decimals is None else column.decimals

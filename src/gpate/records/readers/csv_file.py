@@ -1,5 +1,5 @@
-"""Tables from .csv files: UTF-8, one record of names, and between the columns the sign that its first line has most often: a comma,
-a semicolon, a tab or a vertical bar.
+"""Tables from .csv files: UTF-8, one record of names, and between the columns a comma, a semicolon, a tab or a vertical bar: the one that
+gives the declared columns in the first line, else the one that is there most often.
 
 Such a file has no types, so they are the declared ones: text for categories that are texts (`007` stays `007`, and the
 category `None` stays a category), numbers for numbers.
@@ -25,7 +25,8 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,7 +60,8 @@ class CsvFile(FileSource):
 
     def __init__(self, path: Path, schema: TableSchema, limits: Limits) -> None:
         super().__init__(path, schema, limits)
-        self._names = read_names(path, limits)
+        self._declared = wanted_columns(schema)
+        self._names = read_names(path, limits, self._declared)
         check_columns(schema, self._names, self.where, quote=False)  # where the first line does not end: values
         self.at_most = path.stat().st_size // len(self._names)  # a separator or a line end for each value
         listed = (column for column in schema.columns if isinstance(column, Categorical) and "" in column.categories)
@@ -70,7 +72,7 @@ class CsvFile(FileSource):
         self.limits.check_total(self.path.stat().st_size)
 
     def batches(self, *, size: int, block: int = 1, ranks: Ranks = ALONE) -> Iterator[RawRecords]:  # noqa: D102
-        rows, number = read_rows(self.path, len(self._names), self.limits), 0
+        rows, number = read_rows(self.path, len(self._names), self.limits, self._declared), 0
         while first := list(islice(rows, min(size, _ROWS))):
             own, taken = number % ranks.size == ranks.rank, len(first)
             parts = [self._records(first)] if own else []
@@ -92,25 +94,25 @@ class CsvFile(FileSource):
         return table_records(frame, self.schema, self.where, broken=broken)
 
 
-def read_names(path: Path, limits: Limits) -> list[str]:
-    """The names in a file's first line.
+def read_names(path: Path, limits: Limits, declared: Iterable[str] = ()) -> list[str]:
+    """The names in a file's first line; `declared` those of them that are known.
 
     Raises:
         DataUnreadable: it cannot be read, or is blank.
         DataTooLarge: it is longer than the limits allow.
     """
     limits.check_names(path)
-    names = attempt(lambda: next(_records(path, limits), None))
+    names = attempt(lambda: next(_records(path, limits, declared), None))
     if not names or not any(names):
         raise DataUnreadable(
             f"{path} is not a table with the names of its columns in the first line. Fix: add them, and save it as UTF-8."
         )
-    return [name.removeprefix("\ufeff") if not i else name for i, name in enumerate(names)]
+    return names
 
 
-def read_rows(path: Path, columns: int, limits: Limits) -> Iterator[Fields]:
+def read_rows(path: Path, columns: int, limits: Limits, declared: Iterable[str] = ()) -> Iterator[Fields]:
     """The fields of every record, as many as there are columns."""
-    for number, fields in enumerate(_records(path, limits)):
+    for number, fields in enumerate(_records(path, limits, declared)):
         if number:
             short = 0 if fields is None else columns - len(fields)
             yield None if fields is None or short < 0 else fields + [""] * short if short else fields
@@ -124,14 +126,14 @@ def text_frame(rows: Sequence[Fields], names: Sequence[str]) -> tuple[pd.DataFra
     return pd.DataFrame(cells, dtype=object), np.array([row is None for row in rows], dtype=bool)
 
 
-def _records(path: Path, limits: Limits) -> Iterator[Fields]:
+def _records(path: Path, limits: Limits, declared: Iterable[str]) -> Iterator[Fields]:
     """The fields of every record that is not blank, the first included."""
     with _open(path) as file:
-        separator = next(
-            (separator_of(line.decode(errors="replace")) for line in _lines(file, limits.line_bytes) if line.strip()),
-            ",",
-        )
+        texts = (line.decode(errors="replace") for line in _lines(file, limits.line_bytes))
+        separator = separator_of(next((text for text in texts if not text.isspace()), ""), declared)
     with _open(path) as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
         yield from _fields(file, limits.line_bytes, separator)
 
 
@@ -143,7 +145,7 @@ def _fields(file: IO[bytes], most: int, separator: str) -> Iterator[Fields]:
         if ended and not size:  # nearly all are a line each
             text = part[:-1].decode(errors="replace")
             if '"' not in text:
-                if text and not text.isspace():
+                if not _is_blank(text, separator):
                     yield text.removesuffix("\r").split(separator)
                 continue
             if (fields := _parsed(text, separator)) is not None:
@@ -160,8 +162,13 @@ def _fields(file: IO[bytes], most: int, separator: str) -> Iterator[Fields]:
             quotes, parts, size = _Quotes(separator), [], 0
     if size and (quotes.open or not parts):
         yield None
-    elif size and not (text := b"".join(parts).decode(errors="replace")).isspace():
+    elif size and not _is_blank(text := b"".join(parts).decode(errors="replace"), separator):
         yield _parsed(text, separator)
+
+
+def _is_blank(text: str, separator: str) -> bool:
+    """Whether a line is no record: white space alone, and not between columns."""
+    return not text.strip() and separator not in text
 
 
 def _lines(file: IO[bytes], most: int) -> Iterator[bytes]:
