@@ -205,7 +205,7 @@ def test_at_a_terminal(tmp_path: Path) -> None:
         person.when(r"Type: ", "=\n")  # the clinic, as the ward
         person.when(r"Type: .*\[datetime\]", "\n")
         person.when("datetime, lowest and highest", "2020-01-01, 2020-12-31\n")
-        person.when(r"resolution: day or second \[day\]", "\n")
+        person.when(r"resolution: day, minute or second \[day\]", "\n")
         person.when("The same for 1 like it", "s\n")
         person.when(r"Type: ", "=\n")
         person.when(r"Type: ", "\x03")

@@ -11,7 +11,12 @@ import pytest
 import gpate
 
 ROOT = Path(gpate.__file__).parent
-SLOW = {"gpate.audit.game"}
+SLOW = {
+    "gpate.audit.game",
+    "gpate.audit.voting_game",
+    "gpate.audit.canaries",
+    "gpate.evaluation.image_classifiers",
+}
 
 
 def examples() -> list[str]:
