@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpate.errors import InvalidValue
 from gpate.features.smooth import SmoothPart
 from gpate.generators import MixtureSpec
-from gpate.generators.generator_spec import SINCE_0_1_0, SPREAD_COSINES, GeneratorSpec
+from gpate.generators.generator_spec import SINCE_0_1_0, SINCE_0_2_0, SPREAD_COSINES, GeneratorSpec
 from gpate.generators.networks import build_network, initialise
 from gpate.release.generator_file import Config
 
@@ -81,14 +81,14 @@ def test_a_spread_needs_a_dense_network_and_latent_numbers_of_its_own(other: dic
         spread_spec(**other)
 
 
-def test_what_0_1_0_does_not_know_is_written_where_it_is_used_alone() -> None:
+def test_what_older_versions_do_not_know_is_written_where_it_is_used_alone() -> None:
     plain = GeneratorSpec(kind="image", classes=2, width=16, height=16, network="residual")
-    assert set(plain.to_json()).isdisjoint(SINCE_0_1_0)
-    new: list[Any] = [replace(plain, shift=1), spread_spec()]
+    assert set(plain.to_json()).isdisjoint((*SINCE_0_1_0, *SINCE_0_2_0))
+    new: list[Any] = [replace(plain, shift=1), spread_spec(), replace(plain, shift=1, margin_moves=1)]
     assert [GeneratorSpec(**spec.to_json()) for spec in new] == new
     new.append(MixtureSpec(width=1, columns=(), groups=((),), components=(1,), by_value=True))
     versions = [
         json.loads(Config(spec=spec, shares=(0.5, 0.5), settings={}).to_bytes())["gpate_config"]
         for spec in (plain, *new)
     ]
-    assert versions == [1, 2, 2, 2]
+    assert versions == [1, 2, 2, 3, 2]

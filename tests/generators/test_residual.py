@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from gpate.generators import GeneratorSpec
 from gpate.generators.class_norm import ClassNorm
 from gpate.generators.networks import build_network, initialise
-from gpate.generators.residual import doubled, doubled_convolution, moved
+from gpate.generators.residual import doubled, doubled_convolution
 
 COUNTS = st.integers(1, 5)
 
@@ -59,35 +59,6 @@ def test_sampling_gives_what_training_sees(side: int, channels: int) -> None:
     assert float(plain.detach().std()) > 0.01  # images, not a constant
     torch.testing.assert_close(sampled, plain.detach(), rtol=0, atol=1e-5)
     torch.testing.assert_close(alone, sampled, rtol=0, atol=1e-5)  # no record depends on the others
-
-
-@given(
-    m=COUNTS,
-    channels=COUNTS,
-    height=COUNTS,
-    width=COUNTS,
-    most=st.integers(1, 3),
-    seed=st.integers(0, 99),
-    last=st.booleans(),
-)
-def test_an_image_is_moved_by_whole_pixels_and_its_border_is_repeated(
-    m: int, channels: int, height: int, width: int, most: int, seed: int, last: bool
-) -> None:
-    stream = torch.Generator().manual_seed(seed)
-    images, where = torch.rand(m, channels, height, width, generator=stream), torch.rand(m, 2, generator=stream) * 2 - 1
-    layout = torch.channels_last if last else torch.contiguous_format
-    found = moved(images.contiguous(memory_format=layout), where, most)
-    for image, own, (down, right) in zip(images, found, (where * (most + 0.5)).round().int().tolist(), strict=True):
-        for row in range(height):
-            for column in range(width):
-                source = min(max(row + down, 0), height - 1), min(max(column + right, 0), width - 1)
-                assert torch.equal(own[:, row, column], image[:, *source])
-
-
-def test_all_numbers_of_pixels_are_as_likely_and_none_is_larger() -> None:
-    where = torch.cat([torch.linspace(-1, 1, 3001)[:, None].expand(-1, 2), torch.tensor([[-1.0, 1.0]])])
-    rows = moved(torch.arange(5.0).view(1, 1, 5, 1).expand(len(where), 1, 5, 5), where, 1)[:, 0, 2, 0] - 2
-    assert torch.bincount((rows + 1).int()).tolist() == pytest.approx([1000, 1000, 1000], abs=3)
 
 
 def test_two_latent_numbers_move_the_image_of_a_residual_network() -> None:

@@ -26,6 +26,9 @@ SPREAD_COSINES = 8
 SINCE_0_1_0 = ("shift", "spread", "labeller")
 """Parts of a spec that version 0.1.0 of the library cannot read."""
 
+SINCE_0_2_0 = ("margin_moves",)
+"""Parts that version 0.2.0 cannot read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSpec:
@@ -43,6 +46,7 @@ class GeneratorSpec:
             `dense` (for very small images).
         maps: of a residual network at its full size, or of a narrow one's last hidden layer, where the paper's has 64.
         shift: pixels by which the image of a residual network is moved at most, up or down and to a side, by two of its latent numbers.
+        margin_moves: pixels by which a sampled image is moved at random at most, up or down and to a side, where its margins are blank.
         spread: deviation of the smooth noise that a pixel of a dense network's image gets in sampling, by as many of the last latent
             numbers as `SPREAD_COSINES` each way and channels need; 0 for none.
         labeller: of images: says which class each of them shows; None where the class that the generator was asked for counts.
@@ -58,6 +62,7 @@ class GeneratorSpec:
     network: str = "dcgan"
     maps: int = 64
     shift: int = 0
+    margin_moves: int = 0
     spread: float = 0.0
     labeller: LabellerSpec | None = None
 
@@ -75,6 +80,11 @@ class GeneratorSpec:
         require_count("shift", self.shift, 0)
         if self.shift and (self.network != "residual" or self.latent < 2):
             raise InvalidValue("shift", self.shift, "0, unless the network is residual and has two latent numbers")
+        require_count("margin_moves", self.margin_moves, 0)
+        if self.margin_moves > (room := min(self.height, self.width) // 4 if self.kind == "image" else 0):
+            raise InvalidValue(
+                "margin_moves", self.margin_moves, f"at most {room}, a quarter of the image's shorter side"
+            )
         require_not_negative("spread", self.spread)
         if self.spread and (self.network != "dense" or self.latent <= self.spread_numbers):
             least = self.spread_numbers + 1
@@ -106,8 +116,9 @@ class GeneratorSpec:
         return torch.rand(count, self.latent, generator=stream, device=stream.device) * 2 - 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; without what 0.1.0 does not know, where it is not used."""
-        return {name: value for name, value in asdict(self).items() if name not in SINCE_0_1_0 or value}
+        """Plain data; without what older versions do not know, where it is not used."""
+        newer = (*SINCE_0_1_0, *SINCE_0_2_0)
+        return {name: value for name, value in asdict(self).items() if name not in newer or value}
 
 
 def cropped(canvas: Tensor, spec: GeneratorSpec) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gpate.errors import InvalidValue
 from gpate.generators.generator_spec import GeneratorSpec
 from gpate.generators.mixture import Mixture, MixtureSpec
+from gpate.generators.moves import moved_in_margins
 from gpate.generators.networks import build_network
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
@@ -39,7 +40,10 @@ def draw(
     device = next(generator.parameters()).device
     with matmul_precision("highest"), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
         records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
-    return records.cpu()
+    records = records.cpu()
+    if not spec.margin_moves:
+        return records
+    return moved_in_margins(records.view(-1, *spec.shape), spec.margin_moves, stream).flatten(1)
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.generators.class_norm import ClassNorm
 from gpate.generators.generator_spec import GeneratorSpec, cropped
+from gpate.generators.moves import moved
 
 _PHASES = ((0, 0), (0, 1), (1, 0), (1, 1))
 
@@ -123,21 +124,3 @@ def doubled(x: Tensor) -> Tensor:
     m, maps, h, w = x.shape
     pixels = x.permute(0, 2, 3, 1)[:, :, None, :, None].expand(m, h, 2, w, 2, maps)
     return pixels.reshape(m, 2 * h, 2 * w, maps).permute(0, 3, 1, 2)
-
-
-def moved(images: Tensor, where: Tensor, most: int) -> Tensor:
-    """Images [m, channels, h, w] moved by up to `most` pixels, with their borders repeated.
-
-    Args:
-        images: to move.
-        where: [m, 2], uniform on [-1, 1]: each way, all numbers of pixels are as likely.
-        most: pixels.
-    """
-    by = (where.float() * (most + 0.5)).round().clamp(-most, most)
-    for dim, pixels in zip((2, 3), by.unbind(1), strict=True):
-        size = images.shape[dim]
-        place = torch.arange(size, device=images.device)
-        source = (place + pixels[:, None]).clamp(0, size - 1)
-        chosen = (source[:, :, None] == place).to(images.dtype)[:, None]  # a product, whose gradient is one too
-        images = chosen @ images if dim == 2 else images @ chosen.mT
-    return images

@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from gpate.errors import GpateError, ReleaseCorrupt, ReleaseRefused, ReleaseVersion
 from gpate.features.table_cells import TableCells
 from gpate.generators import MixtureSpec, Spec, build_generator, spec_from_json, spec_to_json
-from gpate.generators.generator_spec import SINCE_0_1_0
+from gpate.generators.generator_spec import SINCE_0_1_0, SINCE_0_2_0
 from gpate.release import release_files as files
 from gpate.safe_parsing import attempt
 from gpate.schema import ImageSchema, TableSchema
 from gpate.schema.codec import TableCodec
 
-CONFIG_VERSION = 2
-"""Of a generator with parts that 0.1.0 does not know; others are written as version 1, which it reads."""
-_NEW = (*SINCE_0_1_0, "by_value")
+CONFIG_VERSION = 3
+"""The latest. A file has the lowest that its generator allows, so that older versions of the library read it."""
+_PARTS = {2: (*SINCE_0_1_0, "by_value"), 3: SINCE_0_2_0}
+"""Of a generator, by the version that they need."""
 _SHARES_TOLERANCE = 1e-6
 _MOST_HEADER = 2**21
 """Bytes of names and shapes of the tensors: some hundred for each."""
@@ -53,7 +54,7 @@ class Config:
         """The file."""
         generator = spec_to_json(self.spec)
         content = {
-            "gpate_config": CONFIG_VERSION if any(generator.get(part) for part in _NEW) else 1,
+            "gpate_config": max((v for v, parts in _PARTS.items() if any(map(generator.get, parts))), default=1),
             "generator": generator,
             "shares": self.shares,
             "settings": self.settings,

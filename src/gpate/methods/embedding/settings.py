@@ -42,6 +42,7 @@ class Embedding:
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
         shift: of a residual network (`GeneratorSpec`).
+        margin_moves: of sampled images (`GeneratorSpec`), at most a quarter of the shorter side.
         latent: length of the latent vector.
         chunk: records put through a map at a time; by their size if not given. Speed only.
     """
@@ -66,6 +67,7 @@ class Embedding:
     network: str = "auto"
     maps: int = 64
     shift: int = 0
+    margin_moves: int = 0
     latent: int = 50
     chunk: int | None = None
 
@@ -84,6 +86,7 @@ class Embedding:
             raise InvalidValue("network", self.network, f"one of auto, light, {', '.join(IMAGE_NETWORKS)}")
         require_count("maps", self.maps, 1)
         require_count("shift", self.shift, 0)
+        require_count("margin_moves", self.margin_moves, 0)
         require_count("latent", self.latent, 1)
 
     def spec_for(self, spec: GeneratorSpec) -> GeneratorSpec:
@@ -92,7 +95,10 @@ class Embedding:
         larger = {"auto": "residual", "light": "narrow"}
         network = self.network if self.network not in larger else "dense" if small else larger[self.network]
         shift = self.shift if network == "residual" else 0
-        return replace(spec, network=network, maps=self.maps, shift=shift, latent=self.latent)
+        margin_moves = self.margin_moves if spec.kind == "image" else 0
+        return replace(
+            spec, network=network, maps=self.maps, shift=shift, margin_moves=margin_moves, latent=self.latent
+        )
 
     def under(self, noise: float) -> Embedding:
         """With as many steps as suit so much noise."""
@@ -134,7 +140,7 @@ class Embedding:
         }
 
 
-IMAGES = Embedding(labelling=Labelling(share=0.3), shift=1)
+IMAGES = Embedding(labelling=Labelling(share=0.3), shift=1, margin_moves=1)
 """For other grey images."""
 
 
