@@ -40,10 +40,9 @@ def draw(
     device = next(generator.parameters()).device
     with matmul_precision("highest"), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
         records: Tensor = generator(spec.latents(len(labels), stream).to(device), labels.to(device))
-    records = records.cpu()
-    if not spec.margin_moves:
-        return records
-    return moved_in_margins(records.view(-1, *spec.shape), spec.margin_moves, stream).flatten(1)
+        if spec.margin_moves:
+            records = moved_in_margins(records.view(-1, *spec.shape), spec.margin_moves, stream).flatten(1)
+    return records.cpu()
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
