@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gpate.errors import InvalidValue
 from gpate.generators import GeneratorSpec, draw
 from gpate.generators.moves import blank_margins, moved, moved_in_margins
+from gpate.methods.embedding.settings import Embedding
 
 COUNTS = st.integers(1, 5)
 SPEC = GeneratorSpec(kind="image", classes=2, width=16, height=20, latent=6, network="narrow", maps=4)
@@ -143,3 +144,9 @@ def test_moves_are_at_most_a_quarter_of_the_shorter_side(moves: int) -> None:
 def test_a_table_has_no_margins() -> None:
     with pytest.raises(InvalidValue, match="margin_moves"):
         GeneratorSpec(kind="table", classes=2, width=16, margin_moves=1)
+
+
+@pytest.mark.parametrize(("side", "asked", "moves"), [(28, 1, 1), (28, 9, 7), (3, 1, 0), (4, 1, 1)])
+def test_a_small_image_has_as_few_moves_as_it_has_room_for(side: int, asked: int, moves: int) -> None:
+    spec = GeneratorSpec(kind="image", classes=2, width=40, height=side)
+    assert Embedding(margin_moves=asked).spec_for(spec).margin_moves == moves

@@ -107,6 +107,11 @@ class GeneratorSpec:
         return -(-self.height // 4) * 4, -(-self.width // 4) * 4
 
     @property
+    def most_margin_moves(self) -> int:
+        """A quarter of an image's shorter side; a table has no margins."""
+        return min(self.height, self.width) // 4 if self.kind == "image" else 0
+
+    @property
     def spread_numbers(self) -> int:
         """Latent numbers that a spread takes."""
         return self.channels * min(SPREAD_COSINES, self.height) * min(SPREAD_COSINES, self.width)

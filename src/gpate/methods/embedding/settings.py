@@ -42,7 +42,7 @@ class Embedding:
             residual; `light` is dense, else narrow, which takes a tenth of the time.
         maps: of a residual or narrow network (`GeneratorSpec`).
         shift: of a residual network (`GeneratorSpec`).
-        margin_moves: of sampled images (`GeneratorSpec`), at most a quarter of the shorter side.
+        margin_moves: of sampled images (`GeneratorSpec`); fewer where a quarter of the shorter side is less.
         latent: length of the latent vector.
         chunk: records put through a map at a time; by their size if not given. Speed only.
     """
@@ -95,7 +95,7 @@ class Embedding:
         larger = {"auto": "residual", "light": "narrow"}
         network = self.network if self.network not in larger else "dense" if small else larger[self.network]
         shift = self.shift if network == "residual" else 0
-        margin_moves = self.margin_moves if spec.kind == "image" else 0
+        margin_moves = min(self.margin_moves, spec.most_margin_moves)
         return replace(
             spec, network=network, maps=self.maps, shift=shift, margin_moves=margin_moves, latent=self.latent
         )
