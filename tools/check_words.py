@@ -35,7 +35,7 @@ ALLOWED = ("credit card", "instead of `Mend:`")  # the subject of a data set, no
 
 PLACES = (
     *("src/**/*.py", "research/**/*.py", "benchmarks/**/*.py", "examples/**/*.py"),
-    *("*.md", "docs/**/*.md", "research/**/*.md"),
+    *("*.md", "docs/**/*.md", "research/**/*.md", "src/**/*.html"),
 )
 
 _WORDS = re.compile("|".join(rf"(?P<w{i}>\b{words}\b)" for i, words in enumerate(REPLACEMENTS)), re.IGNORECASE)

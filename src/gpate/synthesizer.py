@@ -281,9 +281,9 @@ class Synthesizer:
         settings = recipes.resolve(self.recipe, schema=schema, dataset=name, epsilon=self.epsilon)
         if self.quick:
             settings = recipes.quick(settings)
-        settings = settings.changed(
-            {**(self.settings or {}), **({} if self.device == "auto" else {"device": self.device})}
-        )
+        settings = recipes.asked(settings, self.settings or {})
+        if self.device != "auto":
+            settings = settings.changed({"device": self.device})
         recipes.check(settings)
         chosen_device(settings.speed.device)
         return settings

@@ -28,7 +28,7 @@ from gpate.accounting import (
     tally,
 )
 from gpate.accounting.events import EVENT_TYPES
-from gpate.accounting.pate import gnmax_data_independent, threshold_data_independent
+from gpate.accounting.pate import gnmax_data_independent
 from gpate.accounting.rdp import ORDERS, rdp_of
 from tests.accounting import reference as ref
 
@@ -77,7 +77,6 @@ def test_the_curve_is_order_over_2_sigma_squared_not_over_2_sigma_all_squared(si
     order = 3.0
     assert at(NoisyMaxThreshold(sigma=sigma), order) == pytest.approx(order / (2 * sigma**2), rel=1e-14)
     assert at(GNMax(sigma=sigma, bins=2), order) == pytest.approx(order / sigma**2, rel=1e-14)
-    assert threshold_data_independent(sigma, order) == pytest.approx(order / (2 * sigma**2), rel=1e-14)
     assert gnmax_data_independent(sigma, order) == pytest.approx(order / sigma**2, rel=1e-14)
     assert order / (2 * sigma) ** 2 == pytest.approx(order / (2 * sigma**2) / 2)  # the bug halves what is owed
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from gpate import Synthesizer
 from gpate.accounting import Budget
+from gpate.boundary import Gate
 from gpate.errors import InvalidValue
 from gpate.generators.matching import Matching
 from gpate.methods.base import settings_of
@@ -232,3 +236,64 @@ def test_quick_is_smaller_in_everything_but_the_guarantee() -> None:
 def test_an_unknown_recipe_is_named() -> None:
     with pytest.raises(InvalidValue, match="'best'"):
         resolve("best", schema=schema_of(28), dataset=None, epsilon=1.0)
+
+
+def test_a_name_reaches_the_methods_own_setting_and_every_setting_but_one_has_a_name() -> None:
+    """`latent` of the votes in `refined`, whose student is the embedding's, and `chunk` of an embedding before that of teachers."""
+    names = {}
+    for recipe, settings in RECIPES.items():
+        every = {**settings.groups, "speed": settings.speed}
+        found = [(each.name, group) for group, values in every.items() for each in fields(values)]
+        hidden = {(name, group) for name, group in found if dict(reversed(found))[name] != group}
+        names[recipe] = hidden
+    assert set.union(*names.values()) == {("chunk", "speed"), ("latent", "training")}
+    assert RECIPES["default-images"].changed({"chunk": "100"}).of(Embedding).chunk == 100
+    assert RECIPES["refined"].changed({"latent": "7"}).of(Embedding).latent == 7
+    assert RECIPES["paper"].changed({"chunk": "100"}).speed.chunk == 100
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "match"),
+    [
+        ("default", {"first.scales": 6}, "scales"),
+        ("default", {"first.colours": 0.2}, "colour"),
+        ("default", {"later.dropout": 1.0}, "dropout"),
+        ("default", {"later.jitter": -1.0}, "jitter"),
+        ("default", {"margin_moves": -1}, "margin_moves"),
+        ("paper", {"bins": 0}, "bins"),
+        ("paper", {"projected_dims": 0}, "projected_dims"),
+        ("paper", {"clip": -1.0}, "clip"),
+        ("paper", {"accountant": "nope"}, "accountant"),
+        ("paper-tuned", {"vote_sigma": 5.0}, "vote_sigma"),
+        ("refined", {"accountant": "rdp-paper"}, "accountant"),
+    ],
+    ids=str,
+)
+def test_public_settings_are_refused_before_anything_is_charged(
+    recipe: str, changes: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pay(*_: object, **__: object) -> None:
+        raise AssertionError("charged")
+
+    monkeypatch.setattr(Gate, "pay", pay)
+    pictures, labels = np.zeros((20, 16, 16), np.uint8), np.arange(20) % 2
+    model = Synthesizer(epsilon=1.0, delta=1e-5, recipe=recipe, settings=changes, noise="fast", seed=0)
+    with pytest.raises(InvalidValue, match=match):
+        model.fit(pictures, labels, schema=schema_of(16))
+
+
+@pytest.mark.parametrize("changes", [{"resolution": 1}, {"outside_share": 0.9}, {"outside_share": -0.1}], ids=str)
+def test_settings_of_tables_check_themselves(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match=next(iter(changes))):
+        RECIPES["default-tables"].changed(changes)
+
+
+def test_votes_without_a_threshold_are_scaled_to_few_records() -> None:
+    """There is one event in an iteration then, and its noise is raised until some iterations fit."""
+    settings, warnings = scaled(
+        RECIPES["paper"].changed({"threshold": 0}), records=300.0, budget=Budget(epsilon=1.0, delta=1e-5), dims=64
+    )
+    found = settings.of(Mechanism)
+    assert found.vote_sigma > found.teachers  # type: ignore[operator]
+    assert found.threshold_sigma == max(1.0, 0.75 * found.teachers)  # type: ignore[operator]
+    assert "noise was raised" in warnings[0]

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gpate import boundary
 from gpate.accounting import read_ledger
-from gpate.boundary import NoisyProducts, NoisySum, NoisyTally
+from gpate.boundary import NoisyProducts, NoisySum, NoisyTally, SampledSum
 from gpate.methods.marginals.private_bins import ROUNDS, round_name
 from gpate.report.formatting import counted, listed, name, number, percent
-from gpate.report.privacy_section import PURPOSES, answered, chance_to_guess, grade, groups, paid, spend_points
+from gpate.report.privacy_section import (
+    PURPOSES,
+    answered,
+    chance_to_guess,
+    grade,
+    groups,
+    paid,
+    purpose_in_words,
+    spend_points,
+)
 from tests.releases import make_release
 
 
@@ -75,6 +86,22 @@ def test_words() -> None:
     assert counted(1, "record") == "1 record"
 
 
-def test_what_the_defaults_release_is_said_in_words() -> None:
-    rounds = {round_name(number) for number in range(1, ROUNDS + 1)}
-    assert {NoisyProducts.purpose, NoisySum.purpose, NoisyTally.purpose, "class counts", *rounds} <= set(PURPOSES)
+def test_whatever_the_gate_is_paid_for_is_said_in_words() -> None:
+    """All purposes in the code of the gate. Tables name their blocks themselves, and research counts agreement without noise."""
+    code = "".join(path.read_text() for path in Path(boundary.__file__).parent.glob("*.py"))
+    found = set(re.findall(r'purpose(?:: (?:ClassVar\[)?str\]?)? ?= ?"([^"]+)"', code)) - {
+        "agreement without noise",
+        "blocks",
+    }
+    assert {"vote", "majority", "one of many", "class counts"} <= found
+    assert {mechanism.purpose for mechanism in (NoisyProducts, NoisySum, NoisyTally)} <= found
+    assert found | {round_name(number) for number in range(1, ROUNDS + 1)} <= set(PURPOSES)
+
+
+def test_sums_over_a_sample_are_of_gradients() -> None:
+    words = [purpose_in_words(SampledSum.purpose, kind) for kind in ("DiscreteGaussian", "PoissonSampledGaussian")]
+    assert words == [
+        "Sums of features over the records of each class",
+        "Sums of gradients over a sample of the records",
+    ]
+    assert purpose_in_words("something new", "PoissonSampledGaussian") == "something new"

@@ -56,11 +56,6 @@ def gnmax_data_independent(sigma: float, order: ArrayLike) -> Array:
     return np.asarray(order, dtype=np.float64) / require_positive("sigma", sigma) ** 2
 
 
-def threshold_data_independent(sigma: float, order: ArrayLike) -> Array:
-    """Order / (2 sigma^2): sensitivity 1."""
-    return np.asarray(order, dtype=np.float64) / (2 * require_positive("sigma", sigma) ** 2)
-
-
 def log_q(votes: ArrayLike, sigma: float) -> Array:
     """Log of a bound on the probability that GNMax misses the top bin. Votes [..., bins] -> [...]."""
     counts = np.asarray(votes, dtype=np.float64)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from gpate.accounting import Budget, BudgetBook
-from gpate.errors import BudgetBookExceeded, GpateError, InvalidValue
+from gpate.errors import GpateError, InvalidValue
 from gpate.neighbours import protects_units, without_number
 from gpate.report import svg
 from gpate.report.formatting import number
@@ -177,8 +177,6 @@ def fitting(path: Path, asked: Meaning) -> str:
                 f"This book is about neighbours that differ by {relation}, and this schema's differ by {asked.neighbours}: the two do not "
                 "add up. Fix: the same privacy unit in the schema, or a book of its own."
             )
-    except BudgetBookExceeded as problem:
-        return str(problem)
     except GpateError as problem:
         return str(problem)
     return ""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.adam import Adam
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.features.feature_map import TINY, Combined, Composed, FeatureMap, Unit
 from gpate.features.fourier import FourierFeatures, typical_distance
 from gpate.streams import Streams
@@ -67,6 +67,8 @@ class Learner:
         require_count("frequencies", self.frequencies, self.networks)
         for name in ("learning_rate", "bandwidth"):
             require_positive(name, getattr(self, name))
+        require_fraction("dropout", self.dropout)
+        require_not_negative("jitter", self.jitter)
         if self.turns not in (1, 2, 4):
             raise InvalidValue("turns", self.turns, "1, 2 or 4")
         object.__setattr__(self, "weights", tuple(self.weights))

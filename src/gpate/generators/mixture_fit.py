@@ -8,7 +8,7 @@ so the fit needs no sampling and no network: Adam on the squared distance, weigh
 
     sum over cells of ((table - noisy) / noise)^2  /  cells.
 
-For the true distribution its expectation is 1, and who fits longer than that fits the noise. Random starts differ where the tables
+For the true distribution its expectation is 1, and a longer fit would fit the noise. Random starts differ where the tables
 do not determine the distribution; all of them are pooled as one mixture. Only released tables are used.
 
 **When a start stops.** A table y with noise of deviation s is divided into two with independent noise (Rasines and Young 2023):

@@ -92,7 +92,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """One run: private records, what was asked for, and who hears of it."""
+    """One run: private records, what was asked for, and the monitor it reports to."""
 
     records: PrivateRecords
     schema: AnySchema
@@ -151,6 +151,7 @@ class Method(ABC):
         groups: its settings: frozen dataclasses whose fields have defaults and check themselves.
         sharded: whether several ranks can divide its records.
         batched: whether it can read records batch by batch, so that they need not fit in memory; those of ranks can.
+        not_asked: settings of its groups that follow from others here, and that nobody can ask for.
         samples_in_secret: whether it draws records in secret, so that a transcript says more than an attacker knows.
     """
 
@@ -159,6 +160,7 @@ class Method(ABC):
     sharded: ClassVar[bool] = False
     batched: ClassVar[bool] = False
     samples_in_secret: ClassVar[bool] = False
+    not_asked: ClassVar[frozenset[str]] = frozenset()
 
     def recipes(self) -> list[Settings]:
         """Its named settings."""

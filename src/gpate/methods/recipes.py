@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from gpate.errors import InvalidValue
 from gpate.methods import method_named, methods
@@ -48,6 +50,18 @@ def quick(settings: Settings) -> Settings:
     """A fast, lower-quality run. The guarantee is the same."""
     changes = method_named(settings.method).quick(settings)
     return dataclasses.replace(settings.changed(changes), recipe=settings.recipe, quick=True)
+
+
+def asked(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """With the settings that a user asks for.
+
+    Raises:
+        InvalidValue: there is no such setting, or it follows from others in this method.
+    """
+    for name in sorted(method_named(settings.method).not_asked & changes.keys()):
+        fix = "It follows from other settings here. Fix: leave it out."
+        raise InvalidValue(name, changes[name], f"left out with the recipe {settings.recipe}", fix)
+    return settings.changed(changes)
 
 
 def check(settings: Settings) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gpate.errors import InvalidValue, require_count, require_positive
+from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
 
 T = TypeVar("T")
 
@@ -94,6 +94,13 @@ class Settings:
         return {"recipe": self.recipe, "source": self.source, "method": self.method, "quick": self.quick, **groups}
 
 
+def require_outside_share(value: float) -> float:
+    """The budget fraction for releasing how many values lay outside the declared domain: at least 0 and below a half."""
+    if require_fraction("outside_share", value) >= 0.5:
+        raise InvalidValue("outside_share", value, "at least 0 and below 0.5")
+    return float(value)
+
+
 def settings_from_json(data: Mapping[str, Any], groups: Mapping[str, type[Any]]) -> Settings:
     """The inverse of `Settings.to_json`, for a method with these groups."""
     return Settings(
@@ -107,7 +114,11 @@ def settings_from_json(data: Mapping[str, Any], groups: Mapping[str, type[Any]])
 
 
 def _group_of(groups: Mapping[str, Any], name: str) -> str:
-    known = {f.name: group for group, values in groups.items() for f in dataclasses.fields(values)}
+    """The first group that has such a setting; the method's own come before `speed`."""
+    known: dict[str, str] = {}
+    for group, values in groups.items():
+        for each in dataclasses.fields(values):
+            known.setdefault(each.name, group)
     if name.partition(".")[0] not in known:
         raise InvalidValue("setting", name, f"one of {', '.join(known)}")
     return known[name.partition(".")[0]]
@@ -142,6 +153,6 @@ def _from_plain(kind: type[Any], data: Mapping[str, Any]) -> Any:
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text.lower() if text in ("True", "False", "None") else text) if text != "None" else None
+        return None if text == "None" else json.loads(text.lower() if text in ("True", "False") else text)
     except json.JSONDecodeError:
         return text

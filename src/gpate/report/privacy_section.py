@@ -33,6 +33,10 @@ PURPOSES = {
     "class counts": "How many records each class has",
     "tally": "How many values did not fit their declaration, and how many records were left out or violate a constraint",
     "sum": "Sums of features over the records of each class",
+    "sum of a sample": "Sums of gradients over a sample of the records",
+    "majority": "What most teachers say of a synthetic record",
+    "count": "How many teachers take a synthetic record for a real one",
+    "one of many": "Answers of discriminators, each drawn at random among many",
     "labeller": "Steps of training the labeller, which says what class an image shows",
     "bins round 1": "Where the values of numbers and times lie",
     "bins round 2": "The same, more finely",
@@ -45,6 +49,8 @@ PURPOSES = {
     "choice of pairs": "Which pairs of columns to tabulate",
     "bounds": "Bounds of columns of numbers",
     "categories": "Categories of columns of texts",
+    "types": "Types of columns",
+    "records per unit": "How many records a person has",
     "data-dependent epsilon": "The data-dependent epsilon",
     "smooth sensitivity of it": "The noise of the data-dependent epsilon",
     "nonprivate mean": "Averages without any noise",
@@ -140,7 +146,7 @@ def paid(ledger: LedgerContents) -> list[Paid]:
         share = parts[key] / total if 0 < total < math.inf else float(math.isinf(parts[key]))
         rows.append(
             Paid(
-                purpose=PURPOSES.get(key[0], key[0]),
+                purpose=purpose_in_words(*key),
                 mechanism=_spaced(key[1]),
                 times=sum(spent.values()),
                 noise=_noise(spent),
@@ -150,6 +156,12 @@ def paid(ledger: LedgerContents) -> list[Paid]:
             )
         )
     return sorted(rows, key=lambda row: -row.share)
+
+
+def purpose_in_words(purpose: str, kind: str) -> str:
+    """What an event of this kind was paid for."""
+    sampled = PURPOSES.get(f"{purpose} of a sample") if kind.startswith("PoissonSampled") else None
+    return sampled or PURPOSES.get(purpose, purpose)
 
 
 def answered(ledger: LedgerContents) -> float | None:

@@ -25,13 +25,13 @@ from gpate.accounting.budget import merged
 from gpate.accounting.events import SampledNoise, event_from_json
 from gpate.accounting.expected import event_difference
 from gpate.boundary import Gate, Grids
-from gpate.errors import InvalidValue, require_count, require_fraction, require_positive, require_probability
+from gpate.errors import require_count, require_fraction, require_positive, require_probability
 from gpate.generators import GeneratorSpec, spec_for
 from gpate.generators.averaged import student_of
 from gpate.methods.adversarial_training import Adversary, train_student
 from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, proportions
 from gpate.methods.finished_run import FinishedRun
-from gpate.methods.settings import Settings
+from gpate.methods.settings import Settings, require_outside_share
 from gpate.run.folder import RunFolder
 
 _TOLERANCE = 4e-3
@@ -55,8 +55,8 @@ class Adversarial:
             over the run; 0 releases the last weights, at a constant rate.
         latent: length of the latent vector.
         counts_share: of epsilon, for the class counts; they say how many records there are and how labels are drawn.
-        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
-            the declared domain; 0 does not tell.
+        outside_share: budget fraction (of mu^2) for releasing how many values of each column of a table lay outside the declared
+            domain; 0 leaves it out.
         accountant: of the budget; `auto` takes the tightest there is here.
     """
 
@@ -76,8 +76,7 @@ class Adversarial:
         require_fraction("average", self.average)
         require_count("latent", self.latent, 1)
         require_probability("counts_share", self.counts_share)
-        if self.outside_share and not 0.0 < self.outside_share < 0.5:
-            raise InvalidValue("outside_share", self.outside_share, "at least 0 and below 0.5")
+        require_outside_share(self.outside_share)
         if self.accountant != "auto":
             accountant_named(self.accountant)
 

@@ -52,7 +52,7 @@ _AGREEMENT = 0.8
 """Share of synthetic images of which the labeller must see the class that was asked for, so that the others are left out."""
 
 _USUAL, _USUAL_STEPS, _USUAL_RATE = 6000.0, 40.0, 20.0
-"""Steps and rate were measured at this signal (`schedule`); research/research-log.md, section Labels."""
+"""Steps and rate were measured at this signal (`Labelling.scheduled`); research/research-log.md, section Labels."""
 
 _FEWEST, _MOST = 20, 160
 

@@ -110,9 +110,10 @@ class EmbeddingMethod(Method):
         """All of the budget is Gaussian."""
         own = settings.of(Embedding)
         if isinstance(schema, TableSchema) and len(own.shares) > 1:
-            fix = "Later rounds learn features of images. Fix: one share, or the recipe `default`."
+            fix = "Later rounds learn features of images. Fix: a single budget fraction, or the recipe `default`."
             raise InvalidValue("shares", own.shares, "a single one for a table", fix)
         spec = spec_for(schema, latent=own.latent)
+        own.require_fit(own.spec_for(spec))
         return Plan(spec=spec, chunk=own.chunk or 0)
 
     def fit(self, run: Run) -> Fitted:
@@ -133,8 +134,8 @@ class EmbeddingMethod(Method):
         training.finish()
         student.network.labeller = trained.labeller
         spec = replace(student.spec, labeller=use_of(trained, run, student, labelling))
-        filled = {"labelling.steps": labelling.steps, "labelling.rate": labelling.rate}
-        return Fitted(student.network, spec, student.proportions, run.settings.changed(filled))
+        filled = replace(run.settings.of(Embedding), labelling=labelling)
+        return Fitted(student.network, spec, student.proportions, run.settings.with_group("embedding", filled))
 
     def ledger_problems(self, run: FinishedRun) -> list[str]:
         """Class counts, the sums of every round and the gradients of the labeller, each with its fraction of the budget."""

@@ -35,7 +35,7 @@ class Embedding:
         rematching: how it is trained in later rounds.
         later_weight: of later rounds' targets in the loss, over what their noise gives them.
         little_noise: of a class mean, seen along one image (`noise_of`), up to which all steps are taken. With more there are
-            fewer steps in proportion, down to a quarter: who matches for long learns the noise. None: always all steps.
+            fewer steps in proportion, down to a quarter: longer training fits the noise. None: always all steps.
         labelling: of the labeller, which takes its share of the budget from the rounds.
         last_matching: how the student is trained once more, with the gradients that the labeller was trained by; all steps are taken.
         network: of the student: `residual`, `dcgan`, `dense`, or by the images' size: `auto` is dense under 16 pixels, else
@@ -100,6 +100,12 @@ class Embedding:
             spec, network=network, maps=self.maps, shift=shift, margin_moves=margin_moves, latent=self.latent
         )
 
+    def require_fit(self, spec: GeneratorSpec) -> None:
+        """Raises where features cannot be had of such records: before a run has charged anything."""
+        self.first.dims(spec.shape)
+        if self.labelling.share:
+            self.labelling.inputs(spec.shape)
+
     def under(self, noise: float) -> Embedding:
         """With as many steps as suit so much noise."""
         if self.little_noise is None or noise <= self.little_noise:
@@ -141,7 +147,7 @@ class Embedding:
 
 
 IMAGES = Embedding(labelling=Labelling(share=0.3), shift=1, margin_moves=1)
-"""For other grey images."""
+"""For grey images of 16 pixels and more."""
 
 
 SMALL_IMAGES = Embedding(

@@ -8,7 +8,7 @@
     two-way     (column, column, label) on groups                                                        the rest
     student     a mixture of products of categoricals, fitted to all of these                                free
 
-A class with few records (by its noisy count) has no use of tables. While the others release their two-way tables, in
+Tables would say nothing about a class with few records (by its noisy count). While the others release their two-way tables, in
 three parts, it releases its mean, its scale and its second moments (`gpate.generators.rare_class`): a record is in one class, so
 both are one event. Along its mean the others are counted too. If few of them lie where it does, those speak of that in the last
 part instead of being counted in tables: which they are follows from what was released, so that each record still is in one block.

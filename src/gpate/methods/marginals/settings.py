@@ -12,6 +12,7 @@ import numpy as np
 from gpate.errors import InvalidValue, require_count, require_positive, require_probability
 from gpate.generators.mixture_fit import Fitting
 from gpate.methods.marginals.private_bins import ROUNDS, round_name
+from gpate.methods.settings import require_outside_share
 
 CLEAR = 7.0
 """Times the noise, in the average cell of a table whose cells are to be told apart one by one."""
@@ -40,8 +41,8 @@ class Marginals:
         groups: most groups of a column in two-way tables. There are fewer where a two-way table of so many would have, on
             average, less than `clear` times its noise in a cell.
         clear: see `groups`. The fit averages over cells, so that they may be noisy.
-        outside_share: of mu^2 of the whole budget, for telling how many values of each column lay outside the declared domain;
-            0 does not tell.
+        outside_share: of mu^2 of the whole budget, for releasing how many values of each column lay outside the declared domain;
+            0 leaves it out.
         rare_below: a class with fewer records, by its noisy count, is described by moments instead of tables.
 
         fitting: of the mixture.
@@ -77,8 +78,8 @@ class Marginals:
         taken += self.bins_share if self.bins != "schema" else 0.0
         if taken >= 1:
             raise InvalidValue("sum of the shares", taken, "below 1, so that two-way tables get something")
-        if self.outside_share:
-            require_probability("outside_share", self.outside_share)
+        require_outside_share(self.outside_share)
+        require_count("resolution", self.resolution, 2)
         require_count("groups", self.groups, 3)
         require_count("most_pairs", self.most_pairs)
         require_count("rare_below", self.rare_below)

@@ -55,20 +55,21 @@ class RefinedMethod(Method):
 
     name = "refined"
     groups: ClassVar = {
+        "embedding": Embedding,
         "mechanism": Mechanism,
         "training": Training,
-        "embedding": Embedding,
         "refinement": Refinement,
     }
+    not_asked = frozenset({"accountant", "outside_share"})
     sharded = True
     _embedding = EmbeddingMethod()
 
     def recipes(self) -> list[Settings]:
         """One, for images."""
         groups = {
+            "embedding": Embedding(),
             "mechanism": Mechanism(teachers=None, counts_epsilon=0.0),
             "training": Training(saturating=False),
-            "embedding": Embedding(),
             "refinement": Refinement(),
         }
         source = "research/research-log.md, section Refinement by votes"

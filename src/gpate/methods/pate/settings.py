@@ -6,11 +6,11 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from gpate.accounting import Budget, Event, calibrate
+from gpate.accounting import Budget, Event, accountant_named, calibrate
 from gpate.boundary import DPGradAgg, NoiseGrids
 from gpate.errors import InvalidValue, require_count, require_fraction, require_not_negative, require_positive
 from gpate.methods.base import parts_for
-from gpate.methods.settings import Settings
+from gpate.methods.settings import Settings, require_outside_share
 from gpate.records import TEACHERS
 
 MOST_TEACHERS = 4000
@@ -37,8 +37,8 @@ class Mechanism:
             the coordinates' mean.
         counts_epsilon: pure epsilon for the noisy class counts, out of the total; 0 takes all classes as equally
             likely.
-        outside_share: share of the budget (of its mu^2) for telling how many values of each column of a table lay outside
-            the declared domain; 0 does not tell.
+        outside_share: budget fraction (of mu^2) for releasing how many values of each column of a table lay outside the declared
+            domain; 0 leaves it out.
         accountant: decides when the budget is spent; `auto` is exact, `rdp-paper` is the paper's.
         noiseless: no votes and no noise at all: epsilon is infinite, and the release is stamped so.
     """
@@ -61,22 +61,25 @@ class Mechanism:
         for name in ("noiseless", "dither"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidValue(name, getattr(self, name), "true or false")
-        if not isinstance(self.outside_share, int | float) or not 0.0 <= self.outside_share < 0.5:
-            raise InvalidValue("outside_share", self.outside_share, "at least 0 and below 0.5")
+        require_outside_share(self.outside_share)
         require_count("samples", self.samples, 2, "Batch normalisation needs two records.")
         if self.counts_epsilon:
             require_positive("counts_epsilon", self.counts_epsilon)
         if self.threshold != 0:
             require_positive("threshold", self.threshold)
-        if self.teachers is not None:
-            self.aggregator()
+        if self.accountant != "auto":
+            accountant_named(self.accountant)
+        self._aggregator(MOST_TEACHERS if self.teachers is None else self.teachers)
 
     def aggregator(self, *, touched: int | None = None) -> DPGradAgg:
         """The paper's Algorithm 2 with these numbers; `touched` follows from the kind of teachers and is no setting."""
         if self.teachers is None:
             raise InvalidValue("teachers", None, "chosen before the vote")
+        return self._aggregator(self.teachers, touched=touched)
+
+    def _aggregator(self, teachers: int, *, touched: int | None = None) -> DPGradAgg:
         return DPGradAgg(
-            teachers=self.teachers,
+            teachers=teachers,
             projected_dims=self.projected_dims,
             clip=self.clip,
             bins=self.bins,
@@ -274,10 +277,12 @@ def scaled(settings: Settings, *, records: float, budget: Budget, dims: int) -> 
         plan = [dataclasses.replace(event, count=event.count * wanted) for event in mechanism.iteration(dims)]
         raised = calibrate(plan, budget)
         sigmas = [float(getattr(event, "sigma")) for event in raised]  # noqa: B009 - Event has no sigma of its own
-        mechanism = dataclasses.replace(mechanism, threshold_sigma=sigmas[0], vote_sigma=sigmas[1])
+        *threshold, vote = sigmas
+        first = threshold[0] if threshold else mechanism.threshold_sigma
+        mechanism = dataclasses.replace(mechanism, threshold_sigma=first, vote_sigma=vote)
         warnings.append(
             f"By the paper's ratios about {teachers} teachers would answer {room} iterations at epsilon {budget.epsilon:g}. "
-            f"The noise was raised to vote_sigma {sigmas[1]:.3g} so that {wanted} fit; with so few teachers votes are mostly noise."
+            f"The noise was raised to vote_sigma {vote:.3g} so that {wanted} fit; with so few teachers votes are mostly noise."
         )
     training = dataclasses.replace(training, teacher_batch=per_teacher)
     return settings.with_group("mechanism", mechanism).with_group("training", training), warnings

@@ -67,6 +67,7 @@ class TunedMethod(Method):
     name = "tuned-votes"
     groups: ClassVar = {"mechanism": Mechanism, "following": Following}
     sharded = True
+    not_asked = frozenset({"samples", "threshold_sigma", "vote_sigma"})
 
     def recipes(self) -> list[Settings]:
         """One, for images."""
