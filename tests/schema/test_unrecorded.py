@@ -18,6 +18,7 @@ from gpate.errors import ColumnMissing, SchemaError
 from gpate.evaluation.table_columns import Columns
 from gpate.records.source import open_source, read_whole
 from gpate.schema import Schema, TableSchema
+from gpate.schema.constraint_values import own_values
 from gpate.schema.unrecorded import completed, loose_pairs
 from tests.command import gpate
 
@@ -210,3 +211,24 @@ def test_a_column_may_be_called_self_and_the_audit_uses_it() -> None:
     places = [0.0, 0.4, 1.0]
     frame = _table(schema, places, [0, 1, 2])
     assert completed(frame, schema)["self"].tolist() == [0, 40, 100], "the worst case is one for this column too"
+
+
+@given(terms=st.integers(1, 14), seed=st.integers(0, 999))
+def test_a_sum_is_that_of_the_record_alone_whatever_is_beside_it(terms: int, seed: int) -> None:
+    """To the last bit, as it is part of the record's hash; and whether a constraint is violated."""
+    names = [f"c{i}" for i in range(terms)]
+    number = {"type": "numeric", "bounds": [-1000, 1000]}
+    columns = {**dict.fromkeys(names, number), "total": {**number, "bounds": [-9999, 9999], "in_data": False}}
+    content = {"kind": "table", "columns": columns, "constraints": [f"total = {' + '.join(names)}"]}
+    schema = Schema.from_dict(content)
+    assert isinstance(schema, TableSchema)
+    frame = pd.DataFrame(np.random.default_rng(seed).normal(0, 300, (3, terms)), columns=names)
+    whole = completed(frame, schema)
+    alone = pd.concat([completed(frame[i : i + 1], schema) for i in range(3)])
+    pd.testing.assert_frame_equal(whole, alone, check_exact=True)
+    own = schema.constraints[0]
+    kinds = {column.name: column for column in schema.columns}
+    off = whole.assign(total=whole["total"] * (1 + np.array([0, 8.5 * terms, 9.5 * terms]) * np.finfo(float).eps))
+    values = {name: own_values(kinds[name], off[name]) for name in kinds}
+    ones = [{name: own_values(kinds[name], off[name][i : i + 1]) for name in kinds} for i in range(3)]
+    assert own.violated(values, kinds).tolist() == [bool(own.violated(each, kinds)[0]) for each in ones]

@@ -234,7 +234,7 @@ def _reader(path: str, schema: TableSchema | ImageSchema) -> Callable[[int], Any
 
 def _refit(release: Release, real: RealRecords, plan: EvaluationPlan) -> Callable[[Any, int], Any]:
     """How shadow models are fitted: as the release was, with as many synthetic records."""
-    from gpate.evaluation.membership_attack import size
+    from gpate.evaluation.record_sets import size
     from gpate.refit import refitter
 
     return refitter(

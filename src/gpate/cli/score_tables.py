@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -11,23 +10,10 @@ from rich.table import Table
 
 from gpate.accounting.guesses import most_hits
 from gpate.cli.terminal import console
-from gpate.evaluation.findings import ColumnFinding, PairFinding, Verdict
+from gpate.evaluation.findings import ColumnFinding, PairFinding, Verdict, counted_verdicts
 from gpate.evaluation.results import FALSE_ALARMS, HEADLINE_CLASSIFIERS, SHOWN_TIMES, Evaluation, Membership, Score
+from gpate.evaluation.titles import title
 
-TITLES = {
-    "auroc": "AUROC",
-    "auprc": "AUPRC",
-    "f1": "F1",
-    "fid": "FID",
-    "fid-classifier": "FID, by a classifier",
-    "reference_accuracy": "accuracy of the reference classifier",
-    "judge_accuracy": "accuracy of the reference classifier",  # until 0.2.0
-    "inception_score": "Inception Score",
-    "copy_share": "copies",
-    "nearer_to_train": "nearer to train",
-    "nn_distance_ratio": "nearest neighbour ratio",
-    "k-marginal score": "k-marginal score (NIST, of 1000)",
-}
 VERDICTS: dict[Verdict, str] = {"close": "green", "differs": "yellow", "far off": "red"}
 WORST = 8
 """Columns that are named."""
@@ -49,10 +35,10 @@ def show(found: Evaluation) -> None:
     if not any(s.values for s in synthetic):
         console.print(f"\n[bold red]No score at all[/]: {escape(next(iter(_reasons(synthetic)), ''))}", soft_wrap=True)
         return
-    for group, title in GROUPS.items():
+    for group, heading in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         if any(s.values for s in scores):
-            _print(title, *(_grids(scores, found.headline) if group == "utility" else [_list(scores)]))
+            _print(heading, *(_grids(scores, found.headline) if group == "utility" else [_list(scores)]))
             if group == "utility":
                 _headline(found)
         if group == "fidelity" and found.columns:
@@ -69,8 +55,8 @@ def show(found: Evaluation) -> None:
     console.print(f"[dim]{caveat}[/]", highlight=False, soft_wrap=True)
 
 
-def _print(title: str, *tables: Table) -> None:
-    console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
+def _print(heading: str, *tables: Table) -> None:
+    console.print(f"\n[bold]{heading}[/]", highlight=False, soft_wrap=True)
     for table in tables:
         console.print(table, highlight=False)
 
@@ -133,7 +119,7 @@ def _grid(scores: Sequence[Score], headline: Score | None) -> Table:
     table = Table(box=SIMPLE_HEAD, header_style="", pad_edge=False)
     table.add_column("", no_wrap=True)
     for metric in metrics:
-        table.add_column(TITLES.get(metric, metric), justify="right", header_style="bold", no_wrap=True)
+        table.add_column(title(metric), justify="right", header_style="bold", no_wrap=True)
         table.add_column("real", justify="right", style="green", header_style="green", no_wrap=True)
     by_name = {(s.metric, s.subject, s.source): s for s in scores}
     subjects = [
@@ -164,7 +150,7 @@ def _list(scores: Sequence[Score]) -> Table:
         if metric == "memorised" or not any(s.values for s in sides.values()):
             continue  # the verdict says it
         larger = next(iter(sides.values())).larger_is_better
-        label = TITLES.get(metric, metric) + (f" ({subject})" if subject else "")
+        label = title(metric) + (f" ({subject})" if subject else "")
         direction = "" if larger is None else "higher" if larger else "lower"
         table.add_row(escape(label), _number(sides.get("synthetic")), _number(sides.get("real")), direction)
     return table
@@ -172,12 +158,8 @@ def _list(scores: Sequence[Score]) -> Table:
 
 def _findings(found: Evaluation) -> None:
     """Which columns and pairs are not close, the worst first."""
-    counts = Counter(each.verdict for each in found.columns)
-    said = ", ".join(
-        f"[{style}]{counts[verdict]} {'differ' if verdict == 'differs' and counts[verdict] > 1 else verdict}[/]"
-        for verdict, style in VERDICTS.items()
-        if counts[verdict]
-    )
+    counted = counted_verdicts(each.verdict for each in found.columns)
+    said = ", ".join(f"[{VERDICTS[verdict]}]{words}[/]" for verdict, words in counted.items())
     order = list(VERDICTS)
     worst = sorted(
         (each for each in found.columns if each.verdict != "close"),
@@ -276,7 +258,7 @@ def _reasons(scores: Sequence[Score]) -> dict[str, list[str]]:
     for s in scores:
         if s.reason is not None and s.source == "synthetic":
             names = out.setdefault(s.reason, [])
-            name = s.subject or TITLES.get(s.metric, s.metric)
+            name = s.subject or title(s.metric)
             if name not in names:
                 names.append(name)
     return out

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Verdict = Literal["close", "differs", "far off"]
 """From best to worst; `gpate.evaluation.column_verdicts` has the rule."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -77,3 +80,13 @@ class PairFinding:
 
 def _summary(data: Mapping[str, Any]) -> Summary:
     return Summary(**{**data, "quantiles": tuple(data["quantiles"])})
+
+
+def counted_verdicts(verdicts: Iterable[str]) -> dict[Verdict, str]:
+    """How often each was found, from best to worst, as in: 12 close, 2 differ, 1 far off."""
+    counts = Counter(verdicts)
+    return {
+        verdict: f"{counts[verdict]} {'differ' if verdict == 'differs' and counts[verdict] > 1 else verdict}"
+        for verdict in VERDICTS
+        if counts[verdict]
+    }

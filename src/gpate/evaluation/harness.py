@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpate.errors import GpateError, InvalidValue
-from gpate.evaluation.membership_attack import Refit, check_shadows, infer, size, space_of
+from gpate.evaluation.membership_attack import Refit, check_shadows, infer, space_of
 from gpate.evaluation.plan import Draw, EvaluationPlan, OnProgress, RealRecords
+from gpate.evaluation.record_sets import size
 from gpate.evaluation.results import Evaluation
 from gpate.schema import TableSchema
 from gpate.version import __version__

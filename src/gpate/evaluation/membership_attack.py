@@ -42,6 +42,7 @@ from scipy.special import ndtri
 
 from gpate.accounting.guesses import highest_rate, lowest_rate, one_run_bound
 from gpate.errors import InvalidValue, NotComputable, require_probability
+from gpate.evaluation.record_sets import joined, part, size, some
 from gpate.evaluation.results import FALSE_ALARMS, Attacker, Hits, Membership
 from gpate.schema import ImageSchema, TableSchema
 
@@ -368,31 +369,3 @@ def _blocks(points: Floats, among: Floats) -> Iterator[tuple[int, Floats, Floats
     for start in range(0, len(points), _BLOCK):
         block = points[start : start + _BLOCK]
         yield start, block, among, squares - 2 * block @ among.T + (block**2).sum(axis=1)[:, None]
-
-
-def size(records: Any) -> int:
-    """How many records there are: of a frame, an array, or (images, labels)."""
-    return len(records[0]) if isinstance(records, tuple) else len(records)
-
-
-def part(records: Any, places: NDArray[np.int64]) -> Any:
-    """The records at these places."""
-    if isinstance(records, tuple):
-        return tuple(None if each is None else each[places] for each in records)
-    return records.iloc[places].reset_index(drop=True) if hasattr(records, "iloc") else records[places]
-
-
-def some(records: Any, most: int, rng: np.random.Generator) -> Any:
-    """At most so many of the records, at random."""
-    return records if size(records) <= most else part(records, rng.permutation(size(records))[:most])
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Both sets in one."""
-    if isinstance(first, tuple):
-        return tuple(None if a is None else np.concatenate([a, b]) for a, b in zip(first, second, strict=True))
-    if hasattr(first, "iloc"):
-        import pandas as pd
-
-        return pd.concat([first, second], ignore_index=True)
-    return np.concatenate([first, second])

@@ -52,7 +52,7 @@ class RawRecords:
         records = [part.records for part in parts]
         return cls(
             kind=parts[0].kind,
-            records=pd.concat(records, ignore_index=True) if table else np.concatenate(records),
+            records=_in_one(records) if table else np.concatenate(records),
             labels=_joined([part.labels for part in parts]),
             row_ids=_joined([part.row_ids for part in parts]),
             unit_ids=_joined([part.unit_ids for part in parts]),
@@ -98,6 +98,15 @@ class RawRecords:
         if self.row_ids is not None:
             return row_id_content(self.row_ids)
         return table_content(self.records) if self.kind == "table" else image_content(self.records, self.labels)
+
+
+def _in_one(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames under each other, every value as it is: pandas would bring columns of several types to a common one, so that a missing
+    value in one record could make texts of others' numbers, and a time after 2262 end the run.
+    """
+    first = frames[0].dtypes
+    mixed = [name for name in first.index if any(frame.dtypes[name] != first[name] for frame in frames)]
+    return pd.concat([frame.astype(dict.fromkeys(mixed, object)) for frame in frames], ignore_index=True)
 
 
 def _joined(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

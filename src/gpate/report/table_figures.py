@@ -8,14 +8,14 @@ proportions of bins.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
 from gpate.errors import DataEmpty, InvalidValue
 from gpate.evaluation.column_verdicts import columns_between, pairs_between
-from gpate.evaluation.findings import QUANTILES, ColumnFinding, PairFinding, Verdict
+from gpate.evaluation.findings import QUANTILES, VERDICTS, ColumnFinding, PairFinding, counted_verdicts
 from gpate.evaluation.table_columns import Columns
 from gpate.report import svg
 from gpate.report.axes import Axis, Floats, associations, axis_for, shown_spread, shown_value
@@ -35,9 +35,6 @@ SHOWN, TOGETHER, PAIRS = 12, 20, 6
 
 SHIFT = 0.25
 """Real standard deviations by which a mean may be off without a warning."""
-
-VERDICTS = ("", *get_args(Verdict))
-"""From the best to the worst."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +114,7 @@ def table_figures(schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFra
     unused, constant = _gaps(schema, made)
     heats, pairs, left_out = _together(schema, axes, made, held)
     return TableFigures(
-        columns=sorted(figures, key=lambda figure: (-VERDICTS.index(figure.verdict), -(figure.distance or 0.0))),
+        columns=sorted(figures, key=lambda figure: (-("", *VERDICTS).index(figure.verdict), -(figure.distance or 0.0))),
         heats=heats,
         left_out=left_out,
         worst=[_pair(pair) for pair in worst],
@@ -125,7 +122,7 @@ def table_figures(schema: TableSchema, synthetic: pd.DataFrame, real: pd.DataFra
         unused=unused,
         constant=constant,
         shifted=[] if held is None else _shifted(schema, made, held),
-        verdicts=_counted([figure.verdict for figure in figures if figure.verdict]),
+        verdicts=", ".join(counted_verdicts(figure.verdict for figure in figures if figure.verdict).values()),
         far=[f"{figure.name} ({figure.words})" for figure in figures if figure.verdict == "far off"],
         distance=float(np.mean(distances)) if distances else None,
     )
@@ -140,12 +137,6 @@ def _findings(
     except DataEmpty:
         return (), ()
     return columns_between(made, held, schema), pairs_between(made, held, schema)
-
-
-def _counted(verdicts: list[str]) -> str:
-    """As in: 12 close, 2 differ, 1 far off."""
-    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS[1:] if verdict in verdicts]
-    return ", ".join(f"{n} {'differ' if verdict == 'differs' and n > 1 else verdict}" for verdict, n in counts)
 
 
 def _pair(found: PairFinding) -> PairRow:

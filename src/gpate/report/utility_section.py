@@ -13,26 +13,12 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from gpate.evaluation.results import HEADLINE_CLASSIFIERS, SHOWN_TIMES, Evaluation, Score
+from gpate.evaluation.titles import title
 from gpate.release import Certificate
 from gpate.report import svg
 from gpate.report.formatting import counted, listed, name, number
 
-TITLES = {
-    "auroc": "AUROC",
-    "auprc": "AUPRC",
-    "f1": "F1",
-    "fid": "FID",
-    "kid": "KID",
-    "tvd": "Total variation distance",
-    "r2": "R²",
-    "rmse": "RMSE",
-    "reference_accuracy": "Accuracy of the reference classifier",
-    "judge_accuracy": "Accuracy of the reference classifier",  # until 0.2.0
-    "copy_share": "Copies",
-    "mae": "MAE",
-    "k-marginal score": "k-marginal score (NIST, of 1000)",
-}
-HEADLINES = ("auroc", "accuracy", "f1", "r2")
+HEADLINES = ("auroc", "accuracy", "f1")
 """Metrics that speak for the whole, the first that is there."""
 
 WHOLE = ("modern mean", "paper mean", "")
@@ -179,8 +165,8 @@ def is_about(evaluation: Evaluation, certificate: Certificate) -> bool:
 
 
 def _title(metric: str) -> str:
-    words = name(metric.replace("_", " "))
-    return TITLES.get(metric.lower(), words[:1].upper() + words[1:])
+    words = name(title(metric))
+    return words[:1].upper() + words[1:]
 
 
 def _lower(found: Evaluation) -> str:
@@ -225,11 +211,13 @@ def _charts(found: Evaluation) -> list[Chart]:
         values = [v for row in rows for v in (*row.synthetic, *row.real)]
         low, high = (0.0, 1.0) if min(values) >= 0 and max(values) <= 1 else (min(0.0, *values), max(0.0, *values))
         direction = next(s.larger_is_better for s in scores if s.metric == metric)
-        title = _title(metric)
-        label = f"{title} of {counted(len(rows), 'model')}, trained on synthetic and on real records."
+        heading = _title(metric)
+        label = f"{heading} of {counted(len(rows), 'model')}, trained on synthetic and on real records."
         if high > low:
             charts.append(
-                Chart(title=title, picture=svg.dots(rows, low=low, high=high, label=label), note=_direction(direction))
+                Chart(
+                    title=heading, picture=svg.dots(rows, low=low, high=high, label=label), note=_direction(direction)
+                )
             )
     return charts
 
@@ -240,7 +228,7 @@ def _direction(larger_is_better: bool | None) -> str:
 
 def _parts(found: Evaluation) -> dict[str, Part]:
     parts = {}
-    for group, (title, about) in GROUPS.items():
+    for group, (heading, about) in GROUPS.items():
         scores = [s for s in found.scores if s.group == group]
         rows = []
         listed_here = (s for s in scores if s.values and s.metric != "memorised" and group != "utility")
@@ -257,7 +245,7 @@ def _parts(found: Evaluation) -> dict[str, Part]:
             )
         gaps = _gaps(scores)
         if rows or gaps:
-            parts[group] = Part(title=title, about=about, rows=rows, gaps=gaps)
+            parts[group] = Part(title=heading, about=about, rows=rows, gaps=gaps)
     return parts
 
 

@@ -24,6 +24,7 @@ such can be added to a time: `discharged = admitted + stay`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,7 @@ class Sum:
         total, weights = _bounded(columns[self.total]), self.weights(columns)
         parts = [weight * values[name].numbers for weight, name in weights]
         missing = np.logical_or.reduce([values[name].missing for _, name in weights])
-        found = np.where(missing, 0.0, np.sum(parts, axis=0))
+        found = np.where(missing, 0.0, added(parts))
         if isinstance(total, Integer | Datetime):
             found = np.rint(found)
         elif isinstance(total, Numeric) and total.decimals is not None:
@@ -146,11 +147,11 @@ class Sum:
 
     def violated(self, values: Mapping[str, Own], columns: Columns) -> Bools:
         """Which records violate it, up to the rounding of floating-point numbers and to the total's decimals."""
-        parts = [weight * values[name].numbers for weight, name in self.weights(columns)]
         known = ~np.logical_or.reduce([values[name].missing for name in self.columns])
         total = values[self.total].numbers
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(total - np.sum(parts, axis=0))
+        with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+            parts = [weight * values[name].numbers for weight, name in self.weights(columns)]
+            apart = np.abs(total - added(parts))
             return np.asarray(known & ~(apart <= rounding(total, parts) + self._half(columns)), dtype=bool)
 
     def _half(self, columns: Columns) -> float:
@@ -164,9 +165,14 @@ def _bounded(column: Column) -> Bounded:
     return column
 
 
+def added(parts: Sequence[Any]) -> Any:
+    """The sum of arrays, one after the other. `np.sum` adds in an order that depends on how many records there are."""
+    return functools.reduce(np.add, parts)
+
+
 def rounding(total: Any, parts: Sequence[Any]) -> Any:
     """How far a sum of floating-point numbers may be off."""
-    return 8 * np.finfo(np.float64).eps * (1 + len(parts)) * (np.abs(total) + np.sum(np.abs(parts), axis=0))
+    return 8 * np.finfo(np.float64).eps * (1 + len(parts)) * (np.abs(total) + added([np.abs(part) for part in parts]))
 
 
 @dataclass(frozen=True, kw_only=True)

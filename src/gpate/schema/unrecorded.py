@@ -26,7 +26,7 @@ import numpy as np
 from gpate.errors import SchemaError
 from gpate.schema.columns import MOST_DECIMALS, Column, Integer, Numeric
 from gpate.schema.constraint_values import Columns, Floats, own_values
-from gpate.schema.constraints import Constraint, Sum, rounding
+from gpate.schema.constraints import Constraint, Sum, added, rounding
 from gpate.schema.rules import Rule
 from gpate.schema.times import Datetime
 
@@ -87,7 +87,7 @@ def _solved(frame: pd.DataFrame, own: Sum, column: Column, columns: Columns) -> 
     missing = np.logical_or.reduce([value.missing for value in values.values()])
     weights = {own.total: -1.0, **{name: weight for weight, name in own.weights(columns)}}
     parts = [weights[name] * np.where(missing, 0.0, value.numbers) for name, value in values.items()]
-    found = -np.sum(parts, axis=0) / weights[column.name]
+    found = -added(parts) / weights[column.name]
     exact = np.round(found, _digits(column))
     error = rounding(found, parts) / abs(weights[column.name])
     return np.where(missing, np.nan, np.where(np.abs(exact - found) <= error, exact, found) + 0.0)
