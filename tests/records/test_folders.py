@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gpate.errors import DataUnreadable
 from gpate.records.encoding import encode
 from gpate.records.source import open_source, read_whole
 from gpate.schema import Schema, TableSchema
@@ -104,3 +105,42 @@ def test_a_far_date_in_a_folder_of_two_resolutions_is_clamped(tmp_path: Path) ->
         features, repairs = encoded(read_whole(source), schema)
         assert len(features) == 5
         assert sum(repairs) == repaired
+
+
+NUMBERS = {
+    "whole": pa.array([5, 300]),
+    "small": pa.array([5], pa.int8()),
+    "float": pa.array([2.5, float("inf")]),
+    "text": pa.array(["5", "abc"]),
+    "bool": pa.array([True, False]),
+    "decimal": pa.array([2, 3], pa.decimal128(5, 1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "columns"),
+    [
+        ({"type": "numeric", "bounds": [0, 9], "missing": True}, NUMBERS),
+        (DAYS, {name: pa.concat_arrays([found, pa.array(odd(kind), kind)]) for name, (found, kind) in TIMES.items()}),
+    ],
+    ids=["numbers", "times"],
+)
+def test_a_query_over_files_reads_the_same_values_as_the_files(column: Any, columns: Any, tmp_path: Path) -> None:
+    """Every pair of types; times in nanoseconds beside others would overflow in DuckDB, and whole numbers beside others be rounded."""
+    pytest.importorskip("duckdb")
+    schema = schema_of(column)
+    for (one, first), (two, second) in product(columns.items(), columns.items()):
+        folder = folder_of(tmp_path / f"{one} {two}", first, second)
+        plain, queried = (open_source(folder, schema=schema, query=query) for query in (None, "SELECT * FROM records"))
+        found = [
+            np.concatenate([encoded(batch, schema)[0] for batch in each.batches(size=100)]) for each in (plain, queried)
+        ]
+        np.testing.assert_array_equal(np.sort(found[1]), np.sort(found[0]), f"{one} {two}")
+
+
+def test_a_query_over_files_of_two_tables_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    folder = folder_of(tmp_path / "two", pa.array([1]))
+    pq.write_table(pa.table({"d": [1]}), folder / "1.parquet")
+    with pytest.raises(DataUnreadable, match="other columns"):
+        open_source(folder, schema=schema_of(TEXTS), query="SELECT * FROM records")

@@ -232,6 +232,22 @@ def test_a_long_note_is_one_record_however_many_lines_it_has(tmp_path, note):
         assert ages == [age for age, _ in others]
 
 
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_a_field_in_quotes_may_be_as_long_as_a_record(tmp_path, separator):
+    """Longer than what Python's reader allows until it is told otherwise, here or by another library."""
+    schema = TableSchema(columns=(PEOPLE.columns[0], Categorical(name="note", categories=("", "rest"), other="rest")))
+    path = tmp_path / "people.csv"
+    frame = pd.DataFrame({"age": [30, 40], "note": ["", f"x{separator}" * 70_000]})
+    frame.to_csv(path, index=False, sep=separator)
+    before = csv.field_size_limit(1000)
+    try:
+        found = read(path, schema)
+        assert csv.field_size_limit() == 1000
+    finally:
+        csv.field_size_limit(before)
+    assert usable(found, schema).records["age"].tolist() == [30, 40]
+
+
 @given(st.text('a",;\t|\n ', max_size=40), st.sampled_from(SEPARATORS))
 def test_records_end_where_pythons_reader_ends_them(text, separator):
     """Any text: quotes within a field are text, and those that are left open reach to the next."""

@@ -21,6 +21,7 @@ import datetime
 import decimal
 import hashlib
 import numbers
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from gpate.schema.cell_values import is_short, objects
 
 KEY_BYTES = 32
 _MISSING = np.array([np.nan])
+_HALF = re.compile("[\ud800-\udfff]")
 _KINDS = ("empty", "string", "bytes", "integer", "floating", "mixed-integer-float", "boolean", "date")
 
 Content = tuple[NDArray[np.uint8], ...] | list[bytes]
@@ -159,13 +161,13 @@ def hash_wide(content: Sequence[bytes], *, key: bytes) -> NDArray[np.uint64]:
 def _column_words(column: pd.Series) -> NDArray[np.uint64]:
     kind = column.dtype
     if pd.api.types.is_bool_dtype(kind) or (pd.api.types.is_numeric_dtype(kind) and getattr(kind, "kind", "") != "c"):
-        return _number_words(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+            return _number_words(column.to_numpy(dtype=np.float64, na_value=np.nan))
     missing = int(_number_words(_MISSING)[0])
     alike = not pd.api.types.is_object_dtype(kind) or are_of_one_kind(column.to_numpy())
     factors = attempt(lambda: pd.factorize(column)) if alike else None
-    if (
-        factors is None
-    ):  # values that cannot be compared, or are equal and not the same, such as 1 and complex(1): each by itself
+    # values that cannot be compared, or are equal and not the same, such as 1 and complex(1): each by itself
+    if factors is None or texts_were_merged(factors[1]):
         cells = zip(*objects(column), strict=True)
         return np.array([missing if absent else _word(cell) for cell, absent in cells], dtype=np.uint64)
     codes, values = factors
@@ -176,6 +178,16 @@ def _column_words(column: pd.Series) -> NDArray[np.uint64]:
 def are_of_one_kind(values: NDArray[Any]) -> bool:
     """Whether all values that are not missing are of one of the usual kinds, of which equal ones are the same."""
     return attempt(lambda: pd.api.types.infer_dtype(values, skipna=True)) in _KINDS
+
+
+def texts_were_merged(distinct: Iterable[Any]) -> bool:
+    """Whether `pd.factorize`, which found these, may have taken two texts for one: it knows a text with half a character of UTF-16, which
+    no UTF-8 has, by its `repr`.
+    """
+    return any(
+        isinstance(text, str) and (_HALF.search(text) is not None or (text[:1] in "'\"" and "\\ud" in text))
+        for text in distinct
+    )
 
 
 def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
 
-from gpate.records.content_hash import are_of_one_kind, hash_wide, id_text
+from gpate.records.content_hash import are_of_one_kind, hash_wide, id_text, texts_were_merged
 from gpate.safe_parsing import attempt
 from gpate.schema.cell_values import are_missing
 
@@ -53,6 +53,11 @@ def unit_hashes(ids: NDArray[Any], *, key: bytes) -> NDArray[np.uint64]:
         found = zip(values, are_missing(values), strict=True)
         values = np.fromiter((None if absent else _text(value) for value, absent in found), object, len(values))
     codes, distinct = pd.factorize(values)  # missing ones have the code -1: the last
+    if texts_were_merged(distinct):
+        places: dict[Any, int] = {}
+        found = zip(values, are_missing(values), strict=True)
+        codes = np.fromiter((-1 if absent else places.setdefault(v, len(places)) for v, absent in found), np.int64)
+        distinct = np.fromiter(places, object, len(places))
     ids_found = [b"=" + _text(value).encode(errors="surrogatepass") for value in distinct]
     words = hash_wide([*ids_found, _NO_ID], key=key)
     return words[codes]

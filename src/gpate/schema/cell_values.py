@@ -78,7 +78,8 @@ def numbers(series: pd.Series, *, comma: bool = False) -> tuple[Floats, Bools]:
         values, unreadable = numbers(few[0], comma=comma)
         return values[few[1]], unreadable[few[1]]
     if (is_bool_dtype(dtype) or is_numeric_dtype(dtype)) and not is_complex_dtype(dtype):
-        found = attempt(lambda: series.to_numpy(dtype=np.float64, na_value=np.nan))
+        with np.errstate(all="ignore"):  # a warning would tell that there is such a record
+            found = attempt(lambda: series.to_numpy(dtype=np.float64, na_value=np.nan))
         if found is not None:
             return found, np.zeros(len(found), dtype=bool)
     cells, absent = objects(series)

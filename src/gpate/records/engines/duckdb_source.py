@@ -10,11 +10,12 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow  # type: ignore[import-untyped,unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped,unused-ignore]
 
 from gpate.addresses import Address, quoted, selected
 from gpate.errors import DataNotFound, DataUnreadable, DriverMissing, SourceUnavailable
@@ -108,8 +109,7 @@ class QueriedFiles(DuckDBTable):
                     f"{file.name} has other columns than {files[0].name}. Fix: give the files of one table."
                 )
         if not self._names:
-            listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
-            self._connection.execute(f"CREATE VIEW {VIEW} AS SELECT * FROM read_parquet([{listed}])")
+            self._connection.execute(f"CREATE VIEW {VIEW} AS {_together(files)}")
         ArrowSource.__init__(self, f"The query over {where}", schema, limits)
 
     def _sql(self, text: str) -> Any:
@@ -129,6 +129,32 @@ class QueriedFiles(DuckDBTable):
                     rows = []
             if rows:
                 yield _as_batch(rows, self._names, layout)
+
+
+def _together(files: Sequence[Path]) -> str:
+    """All rows of .parquet files, in types that no value can fail to have: DuckDB finds a column's common one, and times in nanoseconds
+    beside others, whose years nanoseconds do not reach, are taken in microseconds.
+    """
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    columns: set[str] | None = None
+    for file in files:
+        types = attempt(partial(pq.read_schema, file))
+        if types is None:
+            raise DataUnreadable(f"{file} is not a Parquet file that can be read. Fix: write it anew.")
+        if columns is not None and columns != set(types.names):
+            raise DataUnreadable(
+                f"{file.name} has other columns than {files[0].name}. Fix: give the files of one table."
+            )
+        columns = set(types.names)
+        fine = tuple(each.name for each in types if each.type == pyarrow.timestamp("ns"))
+        groups.setdefault(fine, []).append(file)
+    selects = []
+    for fine, own in groups.items():
+        listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in own)
+        coarser = ", ".join(f"CAST({quoted(name)} AS TIMESTAMP) AS {quoted(name)}" for name in fine)
+        star = f"* REPLACE ({coarser})" if fine and len(groups) > 1 else "*"
+        selects.append(f"SELECT {star} FROM read_parquet([{listed}], union_by_name = true)")
+    return " UNION ALL BY NAME ".join(selects)
 
 
 def _as_batch(rows: Sequence[list[str]], names: Sequence[str], layout: Any) -> Any:

@@ -202,11 +202,13 @@ class _Quotes:
 
 def _parsed(text: str, separator: str) -> Fields:
     """The fields of one record; None unless its quotes are closed, and each field in quotes ends with them."""
-    return (
-        text.removesuffix("\r").split(separator)
-        if '"' not in text
-        else attempt(lambda: next(csv.reader([text], delimiter=separator, strict=True)))
-    )
+    if '"' not in text:
+        return text.removesuffix("\r").split(separator)
+    most = csv.field_size_limit(max(len(text), 1))  # of the whole process, 131,072 by default
+    try:
+        return attempt(lambda: next(csv.reader([text], delimiter=separator, strict=True)))
+    finally:
+        csv.field_size_limit(most)
 
 
 def _open(path: Path) -> Any:
