@@ -103,16 +103,9 @@ def main() -> None:
 
 
 def changed(settings: Marginals, changes: list[str]) -> Marginals:
-    for change in changes:
-        key, value = change.split("=")
-        number: float | str = value
-        if not value.isalpha():
-            number = float(value) if "." in value or "e" in value else int(value)
-        if hasattr(settings.fitting, key):
-            settings = replace(settings, fitting=replace(settings.fitting, **{key: number}))
-        else:
-            settings = replace(settings, **{key: number})
-    return settings
+    """With some settings changed, as `gpate fit --set` does."""
+    recipe = recipes()["default-tables"].with_group("marginals", settings)
+    return recipe.changed(dict(change.split("=", 1) for change in changes)).of(Marginals)
 
 
 def summary(runs: list[dict[str, float]]) -> dict[str, str]:

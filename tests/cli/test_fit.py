@@ -142,11 +142,12 @@ def test_image_samples(source: str, runs: Path, tmp_path: Path, capsys: pytest.C
     with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
         assert arrays["images"].shape == (6, 8, 8)
         assert set(arrays["labels"].tolist()) <= {"dot", 1}
-    assert gpate("sample", release, "-n", 6, "-o", tmp_path / "grid.png", "--balanced") == 0
+    assert gpate("sample", release, "-n", 30, "-o", tmp_path / "grid.png", "--balanced") == 0
     with Image.open(tmp_path / "grid.png") as grid:
-        assert grid.width >= 16
+        assert grid.size == (6 * 9 - 1, 5 * 9 - 1)  # nearly a square, the two classes side by side
     assert gpate("sample", release, "-n", 6, "-o", tmp_path / "each", "--where", "class=bar") == 0
     assert len(list((tmp_path / "each" / "bar").glob("*.png"))) == 6
+    assert [folder.name for folder in (tmp_path / "each").iterdir()] == ["bar"]
     assert withheld(*capsys.readouterr())
 
 

@@ -134,7 +134,9 @@ def test_bounds_and_categories_can_be_released(
     assert [entry.purpose for entry in contents.entries] == [*voted, "bounds", "categories"]
     schema.write_text(text.replace("'TODO: fill in'", "[2000-01-01, 2030-01-01]").replace("unit: second", "unit: day"))
     assert gpate("schema", "check", schema) == 0
-    assert "Valid schema" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Valid schema" in said
+    assert "one record added or removed" in said
     loaded = Schema.load(schema)
     assert isinstance(loaded, TableSchema)
     assert loaded.cost == Cost(epsilon=2.0, delta=1e-6)

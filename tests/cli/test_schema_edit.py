@@ -318,6 +318,10 @@ def test_refusals(wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert wide.read_text() == before  # all options or none
     assert gpate("schema", "edit", tmp_path / "none.yaml") == 2
     assert "gpate schema init" in capsys.readouterr().err
+    pictures = tmp_path / "pictures.yaml"
+    pictures.write_text("{kind: image, height: 8, width: 8, channels: 1, classes: [a, b]}")
+    assert gpate("schema", "edit", pictures) == 2
+    assert "there are no columns to go through" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -105,6 +106,31 @@ def test_a_background_of_two_colours_is_blank_above_and_below() -> None:
     image = torch.zeros(1, 3, 6, 6)
     image[:, :, :3] = 0.9
     assert blank_margins(image, 1).tolist() == [[True, False]]
+
+
+def framed(image: Tensor) -> None:
+    image[:, 0], image[:, -1], image[:, :, 0], image[:, :, -1] = 1, 1, 1, 1
+
+
+def barred(image: Tensor) -> None:
+    image[:, -1] = 1
+
+
+def beside_its_margin(image: Tensor) -> None:
+    image[:, 1, 2:5] = 1
+
+
+@pytest.mark.parametrize(
+    ("draw_on", "expected"),
+    [(framed, (False, False)), (barred, (False, False)), (beside_its_margin, (True, True))],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_frames_and_bars_of_one_colour_are_no_margins(
+    draw_on: Callable[[Tensor], None], expected: tuple[bool, bool]
+) -> None:
+    image = torch.zeros(1, 1, 8, 8)
+    draw_on(image[0])
+    assert tuple(blank_margins(image, 1)[0].tolist()) == expected
 
 
 class Dot(nn.Module):

@@ -297,3 +297,19 @@ def test_votes_without_a_threshold_are_scaled_to_few_records() -> None:
     assert found.vote_sigma > found.teachers  # type: ignore[operator]
     assert found.threshold_sigma == max(1.0, 0.75 * found.teachers)  # type: ignore[operator]
     assert "noise was raised" in warnings[0]
+
+
+def test_a_recipe_is_another_if_more_than_speed_was_changed() -> None:
+    paper = RECIPES["paper"]
+    assert paper.changed({"device": "cpu", "chunk": 3}).recipe == "paper"
+    assert paper.changed({"samples": 20}).changed({"bins": 4}).recipe == "paper, changed"
+
+
+def test_a_setting_may_be_named_with_its_group() -> None:
+    """As config.json has it."""
+    images = RECIPES["default-images"]
+    assert images.changed({"embedding.margin_moves": 0}) == images.changed({"margin_moves": 0})
+    assert images.changed({"embedding.matching.steps": 7}).of(Embedding).matching.steps == 7
+    for wrong in ("embedding", "embedding.bins", "speed.nothing"):
+        with pytest.raises(InvalidValue, match=f"Got '{wrong}'"):
+            images.changed({wrong: 1})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpate.accounting import Budget
     from gpate.methods.settings import Settings
     from gpate.run.progress import Progress
-    from gpate.synthesizer import GPATE
+    from gpate.synthesizer import Synthesizer
 
 NOISE = "fast"
 SAMPLES = 8
@@ -41,7 +41,7 @@ _EVALUATION_SEEDS = (0,)
 class _Fitted:
     """A finished fit."""
 
-    model: GPATE
+    model: Synthesizer
     seconds: Mapping[str, float]
     figures: Mapping[str, float]
     warnings: Sequence[str] = field(default_factory=tuple)
@@ -86,13 +86,13 @@ def _fit_and_evaluate(unit: Unit, place: Place, folder: Path, listeners: Listene
 def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fitted:
     """The fit: loaded if it is finished, resumed if it was begun, or new."""
     from gpate.run.progress import Monitor
-    from gpate.synthesizer import GPATE
+    from gpate.synthesizer import Synthesizer
 
     run_folder, notes = folder / "run", folder / "fit.json"
     if notes.exists():
-        return _Fitted(model=GPATE.load(run_folder / "release"), **json.loads(notes.read_text()))
+        return _Fitted(model=Synthesizer.load(run_folder / "release"), **json.loads(notes.read_text()))
     if (run_folder / "release" / "certificate.json").exists():  # killed in the instant between the two
-        return _Fitted(model=GPATE.load(run_folder / "release"), seconds={}, figures={})
+        return _Fitted(model=Synthesizer.load(run_folder / "release"), seconds={}, figures={})
     fit, warnings, iterations = unit.fit, list[str](), 0
 
     def progress(step: Progress) -> None:
@@ -108,9 +108,9 @@ def _fitted(unit: Unit, place: Place, folder: Path, listeners: Listeners) -> _Fi
     resumed = (run_folder / "private" / "run.json").exists()
     began = time.perf_counter()
     if resumed:
-        model = GPATE.resume(run_folder, monitor=monitor)
+        model = Synthesizer.resume(run_folder, monitor=monitor)
     else:  # new, or killed before anything was planned, so that nothing was spent
-        model = GPATE(
+        model = Synthesizer(
             epsilon=1.0 if fit.epsilon == float("inf") else fit.epsilon,  # a recipe without privacy says so itself
             delta=fit.delta,
             recipe=fit.recipe,

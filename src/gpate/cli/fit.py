@@ -236,7 +236,9 @@ def _detail(p: Progress) -> str:
     rate = s["iterations_per_second"]
     spend, whole = ("∞" if x is None else f"{x:.3g}" for x in (s["spend"], s["epsilon"]))
     parts = [f"iteration {s['iteration']}" + (" (repeated, already charged)" if s["replayed"] else "")]
-    parts += [f"epsilon {spend} of {whole}", f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"]
+    parts.append(f"epsilon {spend} of {whole}")
+    if p.iteration > 1:  # the first one's time is that of what came before, too
+        parts.append(f"{rate:,.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s")
     if s["answered"] < 1:
         parts.insert(2, f"answered {s['answered']:.0%}")
     return ", ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -118,7 +119,7 @@ def sample(
                 n=n,
                 schema=loaded.schema,
                 force=force,
-                columns=loaded.spec.classes if balanced and loaded.spec.classes > 1 else None,
+                columns=_grid_columns(n, loaded.spec.classes) if balanced else None,
                 probabilities=loaded.probabilities if soft_labels else None,
                 on_progress=advance,
             )
@@ -173,3 +174,8 @@ def _identity(path: Path) -> int | None:
         return path.lstat().st_ino
     except FileNotFoundError:
         return None
+
+
+def _grid_columns(n: int, classes: int) -> int:
+    """Of a grid of as many images of each class: nearly a square, with whole classes side by side."""
+    return classes * max(1, round(math.sqrt(n) / classes))

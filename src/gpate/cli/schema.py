@@ -278,7 +278,11 @@ def check(
             facts["target"] += ", without classes: learned like any other column"
         if schema.cost is not None:
             facts["cost of the schema"] = f"epsilon {schema.cost.epsilon:g}, delta {schema.cost.delta:g}"
-    facts |= {"classes": ", ".join(map(str, schema.classes)) or "none", "row id": schema.row_id or "none"}
+    facts |= {
+        "protected": schema.neighbours,
+        "classes": ", ".join(map(str, schema.classes)) or "none",
+        "row id": schema.row_id or "none",
+    }
     plain = {escape(name): escape(value) for name, value in facts.items()}
     print_facts("Valid schema", plain)
     for text in loose_pairs(schema) if isinstance(schema, TableSchema) else ():

@@ -12,7 +12,7 @@ from gpate.accounting import BudgetBook
 from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import Job
-from gpate.desk.meaning import Meaning, book_state, fitting, meaning, neighbours_of, typed
+from gpate.desk.meaning import Meaning, book_state, fitting, meaning, neighbours_of, typed, typed_seed
 from gpate.desk.run_state import run_state
 from gpate.desk.schema_pages import draft_at
 from gpate.desk.server import Refused, Request, Response
@@ -185,9 +185,7 @@ def _job(desk: Desk, request: Request) -> Job:
     if request.get("quick") == "yes":
         arguments.append("--quick")
     if seed := request.get("seed"):
-        if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
-            raise InvalidValue("seed", seed, "a whole number >= 0")
-        arguments += ["--seed", seed]
+        arguments += ["--seed", typed_seed(seed)]
     return Job(kind="fit", run=run, arguments=(*arguments, "--json"), book=book, data=source)
 
 

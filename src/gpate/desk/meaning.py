@@ -115,6 +115,13 @@ def typed(name: str, text: str) -> float:
         raise InvalidValue(name, text, "a number, such as 1 or 1e-6") from None
 
 
+def typed_seed(text: str) -> str:
+    """A seed as a person typed it."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise InvalidValue("seed", text, "a whole number >= 0")
+    return text
+
+
 def neighbours_of(schema: Path) -> str:
     """The relation that a schema declares."""
     facts = schema.stat()

@@ -20,6 +20,7 @@ from typing import Any
 from gpate.addresses import address_of
 from gpate.desk.app import Desk, Page
 from gpate.desk.jobs import JobRunning, Status
+from gpate.desk.meaning import typed_seed
 from gpate.desk.run_state import evaluation_of, real_records, release_argument, run_name, run_state
 from gpate.desk.server import Refused, Request, Response, attachment
 from gpate.desk.workspace import SAMPLES
@@ -195,9 +196,7 @@ def sample(desk: Desk, request: Request) -> Response:
             (desk.workspace.root / SAMPLES).mkdir(exist_ok=True)
         arguments = ["sample", release, "-n", str(int(number)), "-o", output]
         if seed := request.get("seed"):
-            if not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
-                raise InvalidValue("seed", seed, "a whole number >= 0")
-            arguments += ["--seed", seed]
+            arguments += ["--seed", typed_seed(seed)]
     except Refused:
         raise
     except GpateError as problem:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 _BLANK = 0.1
-"""By how much the pixels of a blank line differ at most. Generators draw a plain background up to a few hundredths."""
+"""By how much the pixels of a blank margin differ at most. Generators draw a plain background up to a few hundredths."""
 
 
 def moved(images: Tensor, where: Tensor, most: int) -> Tensor:
@@ -39,18 +39,25 @@ def moved(images: Tensor, where: Tensor, most: int) -> Tensor:
 def moved_in_margins(images: Tensor, most: int, stream: torch.Generator) -> Tensor:
     """Images [m, channels, h, w] moved at random by up to `most` pixels, up or down and to a side, where their margins allow it.
 
-    Nothing of what an image shows is lost: where a border has something on it, the image stays as it is in that direction.
+    Nothing of what an image shows is lost: where a border has something on it, a frame or a line of one colour included, the image
+    stays as it is in that direction.
     """
     where = torch.rand(len(images), 2, generator=stream, device=stream.device).to(images) * 2 - 1
     return moved(images, where * blank_margins(images, most), most)
 
 
 def blank_margins(images: Tensor, lines: int) -> Tensor:
-    """Whether each of that many outermost rows above and below, and columns left and right, is of one colour: bools [m, 2]."""
+    """Whether that many outermost rows above, and as many below, are of one colour, likewise columns left and right: bools [m, 2].
+
+    Most of the next line inwards must have that colour too: else it is no margin but a frame or a bar.
+    """
     found = []
     for dim in (2, 3):
-        size = images.shape[dim]
-        border = torch.cat([images.narrow(dim, 0, lines), images.narrow(dim, size - lines, lines)], dim)
-        low, high = border.aminmax(dim=5 - dim)
-        found.append(((high - low) <= _BLANK).flatten(1).all(1))
+        size, good = images.shape[dim], []
+        for start, inwards in ((0, lines), (size - lines, size - lines - 1)):
+            border = images.narrow(dim, start, lines).flatten(2)
+            low, high = border.aminmax(dim=2)
+            inner = images.select(dim, inwards).median(dim=2).values
+            good += [high - low, (inner - low).abs(), (inner - high).abs()]
+        found.append((torch.cat(good, 1) <= _BLANK).all(1))
     return torch.stack(found, 1)

@@ -335,6 +335,16 @@ def warn_of_delta(run: Run, records: float) -> None:
         )
 
 
+def few_records(records: float, sigma: float, what: str) -> str | None:
+    """What to say where the noise on a released number of records is of its own size; None where it is not."""
+    if records >= 10 * sigma:
+        return None
+    return (
+        f"The number of records is small beside its noise (+-{2 * sigma:,.0f}, two standard deviations): the synthetic {what} may say "
+        "little. Fix: a larger epsilon, or more records."
+    )
+
+
 def repairs_tally(schema: AnySchema, fraction: float, budget: Budget, *, dropped: bool = True) -> NoisyTally:
     """The noisy counts of repairs and of violated constraints, with their fraction of the budget's mu^2; 0.1.0 did not count records that
     are left out.

@@ -79,14 +79,15 @@ class Settings:
 
         A setting inside a setting is named with a dot: `matching.steps`.
         """
-        every = {**self.groups, "speed": self.speed}
-        for name, value in changes.items():
-            group = _group_of(every, name)
+        every, touched = {**self.groups, "speed": self.speed}, set[str]()
+        for full, value in changes.items():
+            group, name = _group_of(every, full)
             given = _read(value) if isinstance(value, str) else value
             every[group] = _with(every[group], name.split("."), given, name)
-        recipe = self.recipe + (", changed" if changes and not self.recipe.endswith("changed") else "")
+            touched.add(group)
+        other = bool(touched - {"speed"}) and not self.recipe.endswith("changed")
         speed = every.pop("speed")
-        return dataclasses.replace(self, recipe=recipe, groups=every, speed=speed)
+        return dataclasses.replace(self, recipe=self.recipe + ", changed" * other, groups=every, speed=speed)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -113,15 +114,22 @@ def settings_from_json(data: Mapping[str, Any], groups: Mapping[str, type[Any]])
     )
 
 
-def _group_of(groups: Mapping[str, Any], name: str) -> str:
-    """The first group that has such a setting; the method's own come before `speed`."""
+def _group_of(groups: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """The first group that has such a setting, and its name there; the method's own come before `speed`. A group may be named before it."""
     known: dict[str, str] = {}
     for group, values in groups.items():
         for each in dataclasses.fields(values):
             known.setdefault(each.name, group)
-    if name.partition(".")[0] not in known:
+    first, _, rest = name.partition(".")
+    if (
+        first in groups
+        and first not in known
+        and rest.partition(".")[0] in {f.name for f in dataclasses.fields(groups[first])}
+    ):
+        return first, rest
+    if first not in known:
         raise InvalidValue("setting", name, f"one of {', '.join(known)}")
-    return known[name.partition(".")[0]]
+    return known[first], name
 
 
 def _with(settings: Any, path: list[str], value: Any, name: str) -> Any:

@@ -342,12 +342,11 @@ def _write_folder(path: Path, chunks: Chunks, schema: TableSchema | ImageSchema)
 
     path.mkdir()
     folders = dict(zip(schema.classes, class_folders(schema.classes), strict=True))
-    for name in folders.values():
-        (path / name).mkdir()
     at = 0
     for images, labels in chunks:
         for i, image in enumerate(images):
             place = path if labels is None else path / folders[labels[i].item()]
+            place.mkdir(exist_ok=True)
             with open(place / f"{at:08d}.png", "wb") as file:
                 Image.fromarray(image).save(file, format="PNG")
             at += 1

@@ -6,6 +6,8 @@ r"""Numbers and names as people read them.
 ('73%', '0.04%', 'nearly 100%')
 >>> whole_options("<b> --quick")
 Markup('&lt;b&gt; <span class="whole">--quick</span>')
+>>> coded("install the extra `fid` <b>")
+Markup('install the extra <code>fid</code> &lt;b&gt;')
 >>> name("age\u202e<b>", most=12)
 'age\ufffd<b>'
 """
@@ -71,6 +73,12 @@ def listed(items: Sequence[str], *, most: int = 5) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """1 record, 2 records."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def coded(text: str) -> Markup:
+    """Text in which what stands between backticks is code."""
+    parts = re.split(r"`([^`]+)`", text)
+    return Markup().join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def whole_options(text: str) -> Markup:

@@ -254,6 +254,7 @@ def _environment() -> jinja2.Environment:
         "number": words.number,
         "percent": words.percent,
         "name": words.name,
+        "coded": words.coded,
         "options": words.whole_options,
     }
     return environment

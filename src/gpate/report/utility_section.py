@@ -126,7 +126,7 @@ def utility_of(evaluations: Sequence[Evaluation], certificate: Certificate, kind
     metric, synthetic, real = _headline(found)
     against = f", against {number(real, places=3)} with real ones" if real is not None else ""
     said = (
-        f"Models trained on synthetic records reach {_title(metric)} {number(synthetic, places=3)}{against}.{_lower(found)}"
+        f"Models trained on synthetic records reach {name(title(metric))} {number(synthetic, places=3)}{against}.{_lower(found)}"
         if synthetic is not None
         else ""
     )

@@ -79,6 +79,11 @@ class DraftFile:
                 f"The draft {self.source} is not valid YAML. Fix: write plain mappings, lists and values."
             )
         node, data = loaded
+        if isinstance(data, Mapping) and data.get("kind") == "image":
+            raise SchemaError(
+                f"{self.source} is a schema of images, in which there are no columns to go through. Fix: change it in an editor, and "
+                "look at it with `gpate schema check`."
+            )
         if not isinstance(data, Mapping) or data.get("kind") != "table" or not isinstance(data.get("columns"), Mapping):
             raise SchemaError(
                 f"{self.source} is not a table's schema or draft: it has no `kind: table` with `columns`. Fix: draft one with "

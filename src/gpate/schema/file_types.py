@@ -35,8 +35,8 @@ def _csv_names(path: Path) -> list[str]:
     """From the first line alone."""
     if not path.name.endswith((".csv", ".csv.gz")):
         raise SchemaError(
-            f"{path} is not a .csv, .csv.gz or .parquet file. Fix: give one; write a schema of images by hand, such as "
-            "{kind: image, height: 28, width: 28, channels: 1, classes: [a, b]}."
+            f"{path} is not a .csv, .csv.gz or .parquet file, from which columns are drafted. Fix: give one; of images there is nothing to "
+            "draft: write their schema, such as {kind: image, height: 28, width: 28, channels: 1, classes: [a, b]}, into a .yaml file."
         )
     if not path.exists():
         raise SchemaError(f"There is no file {path}.")

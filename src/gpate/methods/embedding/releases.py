@@ -12,7 +12,7 @@ from gpate.boundary import NoisyCounts, NoisySum, Released, unit_bound
 from gpate.errors import shown
 from gpate.features import FeatureMap
 from gpate.generators import GeneratorSpec
-from gpate.methods.base import Run, warn_of_delta
+from gpate.methods.base import Run, few_records, warn_of_delta
 from gpate.methods.embedding.labelling import Labelling, step_name
 from gpate.methods.embedding.record_vectors import read_vectors
 from gpate.methods.embedding.settings import Embedding
@@ -67,11 +67,8 @@ class Releases:
             "class counts", run.records.class_counts, lambda total: mechanism.release(total, run.gate), sigma=sigma
         )
         warn_of_delta(run, float(found.value.sum()))
-        if found.value.sum() < 10 * sigma:
-            run.monitor.on_warning(
-                f"The number of records is small beside its noise (+-{2 * sigma:,.0f}, two standard deviations): the synthetic "
-                "images may say little. Fix: a larger epsilon, or more records."
-            )
+        if warning := few_records(float(found.value.sum()), sigma, "images"):
+            run.monitor.on_warning(warning)
         elif few := [name for name, count in zip(run.schema.classes, found.value, strict=False) if count < 2 * sigma]:
             run.monitor.on_warning(
                 f"These classes cannot be told from empty ones (+-{2 * sigma:,.0f} records, two standard deviations): {shown(few)}. Their "

@@ -42,7 +42,7 @@ from gpate.features.table_cells import TableCells
 from gpate.generators import spec_for
 from gpate.generators.mixture import MOST_CLASSES
 from gpate.generators.mixture_fit import fit_tables
-from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, warn_of_delta
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, few_records, warn_of_delta
 from gpate.methods.finished_run import FinishedRun
 from gpate.methods.marginals.ledger_rule import RARE_PARTS, implied_steps
 from gpate.methods.marginals.mixture_model import affordable, mixture_of
@@ -276,11 +276,8 @@ class _TwoWay:
 def _warn(view: TableView, on_warning: Callable[[str], None]) -> None:
     """Warns where the noise is as large as what it hides."""
     noise = view.counts.spread
-    if view.sizes.sum() < 10 * noise:
-        on_warning(
-            f"The number of records is small beside its noise (+-{2 * noise:,.0f}, two standard deviations): the synthetic table may "
-            "say little. Fix: a larger epsilon, or more records."
-        )
+    if warning := few_records(float(view.sizes.sum()), noise, "table"):
+        on_warning(warning)
     elif view.tables and view.spread * math.sqrt(max(view.group_sizes)) > view.sizes.max() / max(view.group_sizes):
         on_warning(
             f"Counts of the one-way tables are lost in their noise (about {view.spread:,.0f} each): the synthetic columns will be "
