@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from gpate.boundary import FastNoise
+from gpate.release import generator_file
 from tests.command import gpate
 from tests.processes import LIMIT
 from tests.release.forger import forge
@@ -188,6 +189,22 @@ def test_verify_a_spoilt_release(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+def test_a_release_of_a_newer_gpate_is_not_checked_and_nobody_is_told_to_distrust_it(
+    releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generator_file, "CONFIG_VERSION", 0)
+    assert gpate("verify", releases / "images") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "NOT CHECKED" in said
+    assert "upgrade gpate" in said
+    assert "Do not trust" not in said
+    spoilt = tmp_path / "spoilt"
+    shutil.copytree(releases / "images", spoilt)
+    (spoilt / "more.txt").write_text("something else")
+    assert gpate("verify", spoilt) == 1
+    assert "Do not trust" in " ".join(capsys.readouterr().out.split())
+
+
 def test_memory_does_not_grow_with_the_number_of_records(releases: Path, tmp_path: Path) -> None:
     code = (
         "import resource\nfrom gpate.cli import main\n"

@@ -188,7 +188,7 @@ def test_any_names_and_values_survive_a_change(types: dict[str, str], value: str
     ("text", "words"),
     [
         ("", "not a table's schema"),
-        ("kind: image\nheight: 28\nwidth: 28\n", "not a table's schema"),
+        ("kind: image\nheight: 28\nwidth: 28\n", "no columns to go through"),
         ("kind: table\ncolumns: 3\n", "not a table's schema"),
         ("kind: table\ncolumns:\n  a: 3\n", "column 'a' must be"),
         ("kind: table\ncolumns:\n  3: {type: boolean}\n", "quote the name"),
