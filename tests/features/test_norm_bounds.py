@@ -21,9 +21,8 @@ from gpate.boundary import FastNoise, Gate, NoisySum
 from gpate.boundary.values import opened
 from gpate.features import FeatureMap, LearnedFeatures, Learner, learn_features
 from gpate.features.image_features import ImageFeatures, image_features
-from gpate.features.patches import patch_bank
 from gpate.features.standardised import Standardised, standardise
-from gpate.generators.labeller import LabellerSpec
+from gpate.generators.labeller import LabellerSpec, PublicParts
 from gpate.methods.base import chunk_for
 from gpate.methods.embedding import Embedding
 from gpate.methods.embedding.record_vectors import CPU, rows_alike, vectors
@@ -45,9 +44,8 @@ def learned() -> FeatureMap:
 
 def labelling() -> FeatureMap:
     images = torch.rand(60, *SHAPE, generator=torch.Generator().manual_seed(0))
-    spec = LabellerSpec(scales=1, orientations=4, filters=6, grid=2, mirrored=True)
-    bank = patch_bank(1, filters=6)
-    features = partial(spec.features, SHAPE, bank)
+    spec = LabellerSpec(scales=1, orientations=4, filters=6, grid=2, perceptual=True, mirrored=True)
+    features = partial(spec.features, SHAPE, PublicParts.of(spec, 1, CPU))
     state = standardise(features(images), directions=20, stream=Streams(0).torch("directions"))
     return Standardised(features, state)
 
@@ -67,6 +65,7 @@ MAPS: dict[str, Callable[[], FeatureMap]] = {
     "both": partial(image_map, base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
     "side by side": partial(image_map, base="scattering+pixels", frequencies=33),
     "colours": partial(image_map, (3, 8, 8), base="pixels", frequencies=33, colours=0.4),
+    "perceptual": partial(image_map, base="pixels", frequencies=33, perceptual=0.6),
     "learned": learned,
     "labeller": labelling,
 }

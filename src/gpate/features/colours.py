@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from gpate.errors import InvalidValue
+from gpate.features.feature_map import cut
 from gpate.features.smooth import cosines
-from gpate.torch_utils import aligned
 
 _POWER = 7.5e-6
 """Of a usual photograph's colour difference at a frequency of one wave in a pixel, with values in [0, 1]; it falls as 1 / f^2."""
@@ -59,4 +59,4 @@ class ColourSpectrum:
         red, green, blue = records.unbind(1)
         differences = torch.stack([(red - blue) / math.sqrt(2), (red - 2 * green + blue) / math.sqrt(6)], 1)
         v = ((self._down @ differences @ self._right).abs() / self._usual).flatten(1)
-        return v / aligned(v).norm(dim=1, keepdim=True).clamp(min=self._length)
+        return cut(v, self._length)

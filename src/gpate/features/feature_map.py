@@ -94,7 +94,12 @@ class Unit:
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, dims] -> [m, dims]."""
-        return records / aligned(records).norm(dim=1, keepdim=True).clamp(min=TINY)
+        return cut(records, TINY)
+
+
+def cut(vectors: Tensor, length: float) -> Tensor:
+    """v / max(|v|, length), [m, dims]: at most 1 long."""
+    return vectors / aligned(vectors).norm(dim=1, keepdim=True).clamp(min=length)
 
 
 class Combined:

@@ -1,4 +1,5 @@
-"""The feature map of the first round for images: direction and Fourier features of the scattering transform, and colours.
+"""The feature map of the first round for images: direction and Fourier features of the scattering transform, colours, and what a
+network sees.
 
 >>> phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=100), streams=Streams(0))
 >>> phi.dims, phi.bound
@@ -15,6 +16,7 @@ from gpate.errors import InvalidValue, require_count, require_fraction, require_
 from gpate.features.colours import ColourSpectrum
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Together, Transform, Unit
 from gpate.features.fourier import fourier_features
+from gpate.features.perceptual import PerceptualFeatures, perceptual_dims
 from gpate.features.scattering import LumaScattering, Scattering, scales_for
 from gpate.streams import Streams
 
@@ -37,6 +39,7 @@ class ImageFeatures:
         frequencies: of the Fourier features.
         bandwidths: of the Fourier features, in the units of the base. 0.2, and 0.5 beside it for colour images.
         colours: budget fraction of the `ColourSpectrum`, out of the whole; for colour images only.
+        perceptual: budget fraction of the `PerceptualFeatures`, out of the whole.
     """
 
     base: str = "auto"
@@ -46,6 +49,7 @@ class ImageFeatures:
     frequencies: int = 5000
     bandwidths: tuple[float, ...] | None = None
     colours: float = 0.0
+    perceptual: float = 0.0
 
     def __post_init__(self) -> None:
         if self.base != "auto" and not set(self.base.split("+")) <= set(_BASES):
@@ -53,6 +57,9 @@ class ImageFeatures:
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
         require_fraction("colours", self.colours)
+        require_fraction("perceptual", self.perceptual)
+        if self.colours + self.perceptual >= 1:
+            raise InvalidValue("colours and perceptual", (self.colours, self.perceptual), "with a sum below 1")
         if self.bandwidths is not None:
             object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
             require_count("bandwidths", len(self.bandwidths), 1)
@@ -77,7 +84,8 @@ class ImageFeatures:
         settings = self.filled(shape)
         base = sum(_base(part, shape, settings).dims for part in settings.base.split("+"))
         colours = ColourSpectrum(shape).dims if self.colours else 0
-        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1) + colours
+        perceptual = perceptual_dims(shape) if self.perceptual else 0
+        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1) + colours + perceptual
 
 
 def image_features(
@@ -106,9 +114,15 @@ def image_features(
         )
         parts.append((fourier, 1 - settings.direction))
     phi = Composed(base, Combined([part for part, _ in parts], weights=[weight for _, weight in parts]))
-    if not settings.colours:
+    beside: list[tuple[FeatureMap, float]] = []
+    if settings.colours:
+        beside.append((ColourSpectrum(shape, device=device), settings.colours))
+    if settings.perceptual:
+        beside.append((PerceptualFeatures(shape, device=device), settings.perceptual))
+    if not beside:
         return phi
-    return Combined([phi, ColourSpectrum(shape, device=device)], weights=[1 - settings.colours, settings.colours])
+    rest = 1 - settings.colours - settings.perceptual
+    return Combined([phi, *(part for part, _ in beside)], weights=[rest, *(weight for _, weight in beside)])
 
 
 def _base(kind: str, shape: tuple[int, int, int], settings: ImageFeatures) -> Transform:

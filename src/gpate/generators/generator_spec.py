@@ -26,8 +26,8 @@ SPREAD_COSINES = 8
 SINCE_0_1_0 = ("shift", "spread", "labeller")
 """Parts of a spec that version 0.1.0 of the library cannot read."""
 
-SINCE_0_2_0 = ("margin_moves",)
-"""Parts that version 0.2.0 cannot read."""
+SINCE_0_2_0 = ("margin_moves", "perceptual")
+"""Parts, of a spec or its labeller, that version 0.2.0 cannot read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,8 @@ class GeneratorSpec:
     def to_json(self) -> dict[str, Any]:
         """Plain data; without what older versions do not know, where it is not used."""
         newer = (*SINCE_0_1_0, *SINCE_0_2_0)
-        return {name: value for name, value in asdict(self).items() if name not in newer or value}
+        found = {name: value for name, value in asdict(self).items() if name not in newer or value}
+        return found if self.labeller is None else {**found, "labeller": self.labeller.to_json()}
 
 
 def cropped(canvas: Tensor, spec: GeneratorSpec) -> Tensor:

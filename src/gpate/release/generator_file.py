@@ -53,8 +53,9 @@ class Config:
     def to_bytes(self) -> bytes:
         """The file."""
         generator = spec_to_json(self.spec)
+        used = {name for part in (generator, generator.get("labeller") or {}) for name, value in part.items() if value}
         content = {
-            "gpate_config": max((v for v, parts in _PARTS.items() if any(map(generator.get, parts))), default=1),
+            "gpate_config": max((v for v, parts in _PARTS.items() if used.intersection(parts)), default=1),
             "generator": generator,
             "shares": self.shares,
             "settings": self.settings,

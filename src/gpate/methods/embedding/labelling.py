@@ -34,12 +34,11 @@ from torch import Tensor
 from gpate.boundary import NoisyProducts, RecordVectors, Released, Sensitive, unit_bound
 from gpate.boundary.products import fixed_weights
 from gpate.errors import BudgetExceeded, InvalidValue, require_count, require_fraction, require_positive
-from gpate.features.patches import patch_bank
 from gpate.features.scattering import scales_for
 from gpate.features.standardised import Standardised, standardise
 from gpate.generators import Student
 from gpate.generators.gradient_matching import MeanGradients, stages
-from gpate.generators.labeller import Labeller, LabellerSpec
+from gpate.generators.labeller import Labeller, LabellerSpec, PublicParts
 from gpate.generators.matching import trust
 from gpate.generators.student import sample_chunks
 from gpate.methods.base import Run
@@ -78,6 +77,7 @@ class Labelling:
         filters: of the bank of patches; 0 for scattering alone.
         grid: fields, each way, over which responses of patches are averaged.
         orientations: of the scattering transform.
+        perceptual: whether activations of the scene network (`gpate.features.scene_network`) are features as well.
         samples: synthetic images that features are standardised and projected by.
         mirrored: whether mirror images show the same class; None: for colour images.
         use: `relabel`, `agree` (`LabellerSpec.agree`), or `auto`: `relabel` where mirror images show the same class, else by how often it
@@ -91,6 +91,7 @@ class Labelling:
     filters: int = 256
     grid: int = 4
     orientations: int = 8
+    perceptual: bool = False
     samples: int = 20_000
     mirrored: bool | None = None
     use: str = "auto"
@@ -118,6 +119,7 @@ class Labelling:
             orientations=self.orientations,
             filters=self.filters,
             grid=self.grid,
+            perceptual=self.perceptual,
             mirrored=shape[0] == 3 if self.mirrored is None else self.mirrored,
         )
 
@@ -190,8 +192,8 @@ def labeller_features(
         device: where they are computed.
     """
     own = settings.spec_for(shape)
-    bank = patch_bank(shape[0], filters=own.filters).to(device)
-    return Standardised(partial(own.features, shape, bank), {name: tensor.to(device) for name, tensor in state.items()})
+    public = PublicParts.of(own, shape[0], device)
+    return Standardised(partial(own.features, shape, public), {name: tensor.to(device) for name, tensor in state.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,8 +271,8 @@ def train_labeller(
         run.ranks.broadcast(partial(on_step, step + 1))
     weight, bias = phi.linear(descent.mean.to(torch.float32))
     labeller = Labeller(own, spec.shape, spec.classes).to(device)
-    bank = patch_bank(spec.channels, filters=own.filters).to(device)
-    labeller.load_state_dict({"bank": bank, "weight": weight.contiguous(), "bias": bias})
+    public = PublicParts.of(own, spec.channels, device)
+    labeller.load_state_dict({**public.state(), "weight": weight.contiguous(), "bias": bias})
     return Trained(labeller=labeller, spec=own, gradients=_gradients(phi, steps, counts) if steps else None)
 
 
@@ -321,10 +323,10 @@ def _state(run: Run, student: Student, settings: Labelling) -> dict[str, Tensor]
 
     def computed() -> dict[str, Tensor]:
         if not run.folder.has(FEATURES):
-            bank = patch_bank(shape[0], filters=own.filters).to(run.device)
+            public = PublicParts.of(own, shape[0], run.device)
             images, _ = _made(run, student, settings.samples)
             with torch.no_grad():
-                found = torch.cat([own.features(shape, bank, part) for part in images.split(500)])
+                found = torch.cat([own.features(shape, public, part) for part in images.split(500)])
             stream = run.streams.torch("labeller directions")
             run.folder.write_tensors(FEATURES, standardise(found, directions=settings.directions, stream=stream))
         return run.folder.read_tensors(FEATURES).tensors

@@ -116,7 +116,8 @@ class Embedding:
 
     def quick(self) -> dict[str, Any]:
         """Changes for a fast, lower-quality run: a smaller network, fewer rounds and frequencies; small batches, with a memory."""
-        rounds = {"shares": (0.5, 0.5)} if len(self.shares) > 2 else {}
+        perceptual = self.first.perceptual > 0
+        rounds = {"shares": (0.5, 0.5)} if perceptual or len(self.shares) > 2 else {}
 
         def steps(matching: Matching, times: float) -> int:
             """More of them, but a quarter of the images at most."""
@@ -131,7 +132,8 @@ class Embedding:
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
             "first.colours": 0.0,  # so short a training has classes or colours
-            "matching.steps": steps(self.matching, 2.25),
+            "first.perceptual": 0.0,  # takes a GPU; a round of learned features does instead
+            "matching.steps": steps(self.matching, 1.8 if perceptual else 2.25),
             "matching.batch": min(self.matching.batch, _QUICK_BATCH),
             "matching.memory": 0.98,
             "matching.momentum": 0.9,
@@ -161,16 +163,14 @@ SMALL_IMAGES = Embedding(
 
 
 COLOUR_IMAGES = Embedding(
-    shares=(0.28, *[0.08] * 9),
-    first=ImageFeatures(colours=0.1),
-    matching=Matching(steps=1600, batch=400, memory=0.95),
-    rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),
-    last_matching=Matching(steps=2500, batch=400, memory=0.95, learning_rate=5e-4),
-    labelling=Labelling(share=0.4),
-    maps=32,
+    shares=(1.0,),
+    first=ImageFeatures(perceptual=0.8),
+    matching=Matching(steps=2000, batch=400, memory=0.95, momentum=0.9, learning_rate=2e-3),
+    rematching=Matching(steps=240, batch=400, memory=0.95, learning_rate=5e-4),  # of quick runs alone
+    last_matching=Matching(steps=1500, batch=400, memory=0.95, learning_rate=5e-4),
+    labelling=Labelling(share=0.4, perceptual=True),
 )
-"""For photographs: many short rounds. What tells their classes apart is a small part of what they show, so a student soon has
-marks of its own for each class; a classifier finds them, and its features, released, show that the records lack them."""
+"""For photographs: one round, most of it for what the scene network sees."""
 
 
 MERF = Embedding(
