@@ -2,10 +2,10 @@
 
     python -m gpate_research.random_scenes --out scene_network.safetensors      # two minutes on an H200
 
-A scene is what falls on a ground one after the other: blots, ellipses and rectangles of all sizes, each with a texture (noise of power 1/f^a, stretched
-in some direction, in two colours), lit from a side (dead leaves, as Lee, Mumford and Huang 2001; Baradad et al. 2021 compare such
-processes). No photograph is used. A network of seven convolutions learns which two views, moved, mirrored and recoloured, are of the same scene (SimCLR,
-Chen et al. 2020). Its batch normalisation is then folded into its weights, which are rounded to whole numbers of 8 bits.
+A scene is what falls on a ground one after the other: blots and rectangles of all sizes, each with a texture (noise of power 1/f^a,
+stretched in some direction, in two colours), lit from a side (dead leaves, Lee, Mumford and Huang 2001; Baradad et al. 2021 compare
+such processes). No photograph is used. A network of seven convolutions learns which two views, moved, mirrored and recoloured, are of
+the same scene (SimCLR, Chen et al. 2020). Its batch normalisation is then folded into its weights, which are rounded to 8 bits.
 
 On another machine or version of torch the weights come out a little different: floating-point sums are not in a fixed order.
 """
@@ -13,11 +13,11 @@ On another machine or version of torch the weights come out a little different: 
 from __future__ import annotations
 
 import argparse
+import logging
 import math
-import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import save_file
@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.features.scene_network import HALVED, OUTPUTS, SceneNetwork
+
+logger = logging.getLogger(__name__)
 
 SIDE, VIEW = 48, 32
 """Pixels of a scene and of a view, each way."""
@@ -84,10 +86,8 @@ def scenes(count: int, pool: Tensor, stream: torch.Generator) -> Tensor:
     rows, columns = torch.meshgrid(places, places, indexing="ij")
     images, smallest, largest = surface(), 2.0**-2, (SIDE * 0.6) ** -2
     for leaf in range(_LEAVES):
-        if leaf < _LARGE:
-            radius = SIDE * (0.12 + 0.35 * uniform(count))
-        else:
-            radius = (largest + (smallest - largest) * uniform(count)).rsqrt()
+        share = uniform(count)
+        radius = SIDE * (0.12 + 0.35 * share) if leaf < _LARGE else (largest + (smallest - largest) * share).rsqrt()
         right = columns - each(uniform(count) * SIDE * 1.2 - 0.1 * SIDE)
         down = rows - each(uniform(count) * SIDE * 1.2 - 0.1 * SIDE)
         turn, stretch = math.pi * uniform(count), torch.exp(0.45 * normal(count))
@@ -126,7 +126,7 @@ def views(images: Tensor, stream: torch.Generator) -> Tensor:
     affine[:, 0, 0], affine[:, 0, 1] = size * aspect * mirrored * turn.cos(), -size * turn.sin()
     affine[:, 1, 0], affine[:, 1, 1] = size * turn.sin() * mirrored, size / aspect * turn.cos()
     affine[:, 0, 2], affine[:, 1, 2] = places
-    grid = F.affine_grid(affine, (m, 3, VIEW, VIEW), align_corners=False)
+    grid = F.affine_grid(affine, [m, 3, VIEW, VIEW], align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
     mean = x.mean((2, 3), keepdim=True)
     x = (x - mean) * torch.exp(0.35 * around(m, 1, 1, 1)) + mean
@@ -145,12 +145,18 @@ class Trainable(nn.Module):
         for inputs, outputs in pairwise((3, *OUTPUTS)):
             self.convolutions.append(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False))
             self.norms.append(nn.BatchNorm2d(outputs))
-        self.head = nn.Sequential(nn.Linear(OUTPUTS[-1], 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 128))
+        self.head: nn.Module = nn.Sequential(
+            nn.Linear(OUTPUTS[-1], 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 128)
+        )
+
+    def layers(self) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+        """Convolutions, and what normalises their results."""
+        return cast("list[tuple[nn.Conv2d, nn.BatchNorm2d]]", [*zip(self.convolutions, self.norms, strict=True)])
 
     def activations(self, images: Tensor) -> list[Tensor]:
         """Of each layer."""
         x, found = (images - 0.5) * 4, []
-        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+        for i, (convolution, norm) in enumerate(self.layers()):
             if i in HALVED:
                 x = F.avg_pool2d(x, 2)
             x = norm(convolution(x)).relu()
@@ -158,31 +164,37 @@ class Trainable(nn.Module):
         return found
 
 
-def train(images: Tensor, *, steps: int, batch: int, seed: int, log: Callable[[str], None]) -> Trainable:
+def train(images: Tensor, *, steps: int, batch: int, seed: int) -> Trainable:
     """Learns on scenes (bytes, on the device where it trains) to tell which two views are of the same one."""
     device, half = images.device, images.is_cuda
     torch.manual_seed(seed)
-    network = Trainable().to(device).to(memory_format=torch.channels_last)
+    network = Trainable().to(device)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=1e-4, fused=half)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps, pct_start=0.1)
     stream = torch.Generator(device=device).manual_seed(seed)
-    partner = (torch.arange(2 * batch, device=device) + batch) % (2 * batch)
     for step in range(steps):
         chosen = images[torch.randint(len(images), (batch,), device=device, generator=stream)]
         seen = torch.cat([views(chosen, stream), views(chosen, stream)])
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            last = network.activations(seen.contiguous(memory_format=torch.channels_last))[-1]
-            z = F.normalize(network.head(last.float().mean((2, 3))).float(), dim=1)
-        alike = (z @ z.T / _TEMPERATURE).fill_diagonal_(-1e9)
-        loss = F.cross_entropy(alike, partner)
+            loss, right = contrast(network, seen)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         schedule.step()
         if step % 500 == 0 or step == steps - 1:
-            right = float((alike.argmax(1) == partner).float().mean())
-            log(f"step {step}: loss {loss.item():.3f}, {right:.1%} of the views found their partner")
+            found = 100 * right.item()
+            logger.info("step %d: loss %.3f, %.1f%% of the views found their partner", step, loss.item(), found)
     return network.eval().requires_grad_(False)
+
+
+def contrast(network: Trainable, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """How well each view of the first half finds its partner in the second, and the other way round: loss and frequency."""
+    last = network.activations(seen.contiguous(memory_format=torch.channels_last))[-1]
+    z = F.normalize(network.head(last.float().mean((2, 3))).float(), dim=1)
+    alike = (z @ z.T).float().div(_TEMPERATURE).fill_diagonal_(-1e9)
+    partner = torch.arange(len(seen), device=seen.device).roll(len(seen) // 2)
+    return F.cross_entropy(alike, partner), (alike.argmax(1) == partner).float().mean()
 
 
 @torch.no_grad()
@@ -191,9 +203,11 @@ def folded(network: Trainable, public: Tensor) -> dict[str, Tensor]:
     parts = [network.activations(part) for part in public.split(250)]
     found: dict[str, Tensor] = {}
     before: Tensor | None = None
-    for i, (convolution, norm) in enumerate(zip(network.convolutions, network.norms, strict=True)):
+    for i, (convolution, norm) in enumerate(network.layers()):
         activation = torch.cat([part[i] for part in parts])
         usual = activation.square().mean((0, 2, 3)).sqrt() + 1e-3
+        assert norm.running_var is not None
+        assert norm.running_mean is not None
         scale = norm.weight / (norm.running_var + norm.eps).sqrt()
         weight = convolution.weight * (scale / usual)[:, None, None, None]
         if before is not None:
@@ -214,17 +228,19 @@ def folded(network: Trainable, public: Tensor) -> dict[str, Tensor]:
     return {name: tensor.contiguous().cpu() for name, tensor in found.items()}
 
 
-def made(number: int, *, steps: int, batch: int, seed: int, device: torch.device, log: Callable[[str], None]) -> dict[str, Tensor]:
+def made(number: int, *, steps: int, batch: int, seed: int, device: torch.device) -> dict[str, Tensor]:
     """The state, from so many scenes."""
     stream = torch.Generator(device=device).manual_seed(seed)
     pool = textures(3000, stream)
     images = torch.cat([(scenes(min(4000, number - at), pool, stream) * 255).byte() for at in range(0, number, 4000)])
-    log(f"{len(images):,} scenes")
-    network = train(images, steps=steps, batch=batch, seed=seed, log=log)
+    logger.info("%d scenes", len(images))
+    network = train(images, steps=steps, batch=batch, seed=seed)
     return folded(network, views(images[:4000], stream))
 
 
 def main() -> None:
+    """The command."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scenes", type=int, default=100_000)
@@ -239,7 +255,6 @@ def main() -> None:
         batch=chosen.batch,
         seed=chosen.seed,
         device=torch.device(chosen.device),
-        log=lambda line: print(line, file=sys.stderr, flush=True),
     )
     save_file(state, chosen.out)
 

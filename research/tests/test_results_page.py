@@ -18,7 +18,7 @@ from gpate_research.reproduce.compare import NOT_RUN, Figures, Records, beats, r
 from gpate_research.reproduce.published import PEERS
 from gpate_research.reproduce.results_file import Record
 from gpate_research.reproduce.results_page import write_page
-from gpate_research.reproduce.results_plots import curve, plot_samples
+from gpate_research.reproduce.results_plots import PICTURES, curve, plot_samples
 from gpate_research.reproduce.units import Unit, asked
 from test_results_file import record
 
@@ -233,8 +233,9 @@ def test_curves_and_pictures_hold_what_was_run(tmp_path: Path) -> None:
     records = Records([of(fit_of(low, "default"), 0.8), of(fit_of(MNIST, "default"), 0.9)])
     assert curve("mnist", "default", records) == [(0.2, 0.8, 0.0), (1.0, 0.9, 0.0)]
     assert curve("mnist", "published", records) == curve("fashion-mnist", "default", records) == []
-    assert not plot_samples(tmp_path / "s.png", records, tmp_path / "r.jsonl")
-    assert not (tmp_path / "s.png").exists()
+    for name in PICTURES:
+        assert not plot_samples(tmp_path / name, records, tmp_path / "r.jsonl")
+        assert not (tmp_path / name).exists()
     assert math.isfinite(low.epsilon)
 
 

@@ -92,7 +92,8 @@ def aligned(rows: Tensor) -> Tensor:
     """Rows filled up with zeros to whole cache lines on a GPU, which else adds up a row in an order that depends on where it begins:
     the first, second, third and fourth of rows of odd length begin at different places of a load of four numbers.
     """
-    return F.pad(rows, (0, -rows.shape[1] % _LINE)) if rows.is_cuda else rows
+    missing = -rows.shape[1] % _LINE
+    return F.pad(rows, (0, missing)) if missing and rows.is_cuda else rows
 
 
 @cache

@@ -12,8 +12,6 @@ import time
 arguments = sys.argv[1:]
 stopped = []
 signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
-with open("began", "a") as file:
-    file.write(json.dumps([os.getpid(), *arguments]) + "\n")
 sys.stderr.write(json.dumps({"warning": "A note."}) + "\n")
 fraction = {
     "fraction": 0.25,
@@ -31,6 +29,8 @@ if "--out" in arguments:
     for half in ("private", "release"):
         os.makedirs(os.path.join(run, half))
     open(os.path.join(run, "private", "run.json"), "w").close()
+with open("began", "a") as file:
+    file.write(json.dumps([os.getpid(), *arguments]) + "\n")  # last, so that all of the above is there for whoever has seen it
 while not os.path.exists("go") and not stopped:
     time.sleep(0.01)
 if os.path.exists("unnamed"):

@@ -15,6 +15,7 @@ from gpate.errors import InvalidValue
 from gpate.features.smooth import SmoothPart
 from gpate.generators import MixtureSpec
 from gpate.generators.generator_spec import SINCE_0_1_0, SINCE_0_2_0, SPREAD_COSINES, GeneratorSpec
+from gpate.generators.labeller import LabellerSpec
 from gpate.generators.networks import build_network, initialise
 from gpate.release.generator_file import Config
 
@@ -87,8 +88,13 @@ def test_what_older_versions_do_not_know_is_written_where_it_is_used_alone() -> 
     new: list[Any] = [replace(plain, shift=1), spread_spec(), replace(plain, shift=1, margin_moves=1)]
     assert [GeneratorSpec(**spec.to_json()) for spec in new] == new
     new.append(MixtureSpec(width=1, columns=(), groups=((),), components=(1,), by_value=True))
+    for perceptual in (False, True):
+        labeller = LabellerSpec(scales=1, perceptual=perceptual)
+        new.append(replace(plain, labeller=labeller))
+        assert ("perceptual" in new[-1].to_json()["labeller"]) == perceptual
+        assert GeneratorSpec(**new[-1].to_json()) == new[-1]
     versions = [
         json.loads(Config(spec=spec, shares=(0.5, 0.5), settings={}).to_bytes())["gpate_config"]
         for spec in (plain, *new)
     ]
-    assert versions == [1, 2, 2, 3, 2]
+    assert versions == [1, 2, 2, 3, 2, 2, 3]

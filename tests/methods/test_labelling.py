@@ -14,7 +14,7 @@ from gpate.accounting import Budget
 from gpate.accounting.gaussian import mu_for
 from gpate.boundary import ExactNoise, FastNoise, Gate
 from gpate.errors import InvalidValue
-from gpate.features import Learner
+from gpate.features import Learner, scene_network
 from gpate.features.image_features import ImageFeatures
 from gpate.generators.gradient_matching import MeanGradients
 from gpate.generators.matching import GroupMeans, Matching
@@ -203,6 +203,25 @@ def test_a_release_labels_its_images_and_verifies(tmp_path: Path) -> None:
     with np.load(tmp_path / "soft.npz") as written:
         assert np.allclose(written["probabilities"], release.probabilities(made[:40]), atol=1e-6)
         assert np.array_equal(written["images"], made[:40])
+
+
+def test_a_labeller_that_sees_by_the_scene_network_carries_it_in_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other weights in a later version of the package must not change what an old release says."""
+    perceptual = replace(SMALL, labelling=replace(LABELLING, perceptual=True))
+    trial = Trial(tmp_path, settings=perceptual, exact=True)
+    fitted = trial.fit()
+    publish(trial.run, fitted)
+    images, labels = records()
+    before = Release.load(trial.folder.release).probabilities(images)
+    assert (np.array(CLASSES)[before.argmax(1)] == labels).mean() > 0.9
+    assert verify(trial.folder.release).passed
+    monkeypatch.setattr(scene_network, "_state", lambda: pytest.fail("the package's weights were read"))
+    again = Release.load(trial.folder.release)
+    assert np.array_equal(again.probabilities(images), before)
+    spec = again.spec.labeller  # type: ignore[union-attr]
+    assert spec.dims((1, 16, 16)) == replace(spec, perceptual=False).dims((1, 16, 16)) + (128 + 192 + 192) * 4
 
 
 @pytest.mark.parametrize(("mirrored", "agree"), [(False, True), (True, False)])

@@ -11,7 +11,7 @@ from gpate_research.reproduce.compare import Figures, Records, beats, reasons, r
 from gpate_research.reproduce.paper_tables import TABLES
 from gpate_research.reproduce.published import PEERS
 from gpate_research.reproduce.results_file import Record
-from gpate_research.reproduce.results_plots import plot_accuracy, plot_samples
+from gpate_research.reproduce.results_plots import PICTURES, plot_accuracy, plot_samples
 
 _OPENING = """# Results: the paper, and ours
 
@@ -75,19 +75,20 @@ GPU's sums have no fixed order, so figures come out alike and not equal.
 def write_page(folder: Path, records: Records, results: Path) -> list[Path]:
     """Writes results.md and its plots; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    page, accuracy, samples = folder / "results.md", folder / "results-accuracy.png", folder / "results-samples.png"
+    page, accuracy = folder / "results.md", folder / "results-accuracy.png"
     plot_accuracy(accuracy, records)
     written = [page, accuracy]
-    if plot_samples(samples, records, results):
-        written.append(samples)
-    else:
-        samples.unlink(missing_ok=True)
+    for samples in (folder / name for name in PICTURES):
+        if plot_samples(samples, records, results):
+            written.append(samples)
+        else:
+            samples.unlink(missing_ok=True)
     parts = [
         _OPENING.format(results=results.name),
         *_short(records),
         *_beside(records),
         _NOT_MET,
-        *_plots(samples in written),
+        *_plots([path.name for path in written if path.name in PICTURES]),
         *(part for name in TABLES for part in _table(name, records)),
         *_what_ran(records),
         *_what_did_not(records),
@@ -173,12 +174,12 @@ def _ours(dataset: str, epsilon: float, records: Records) -> str | None:
     return f"{accuracy} | {fid} | {fit.delta:.1e} | {', '.join(sorted(sizes))} | {evaluator}"
 
 
-def _plots(samples: bool) -> Iterator[str]:
+def _plots(samples: Sequence[str]) -> Iterator[str]:
     yield "![Accuracy against epsilon: the paper's claim, ours, and what others published](results-accuracy.png)\n"
     yield "Others' figures are theirs: delta, records and evaluator of each are in the table above.\n"
     if samples:
-        yield "![Samples of each class beside real test images](results-samples.png)\n"
-        yield "Each block has a row for each class; nothing was selected. CelebA's faces are not shown.\n"
+        yield from (f"![Samples of each class beside real test images]({name})\n" for name in samples)
+        yield "Each block has a row for each class; nothing was selected. Real faces of CelebA are not shown.\n"
     else:
         yield "Samples of each class beside real ones: no image run yet.\n"
 

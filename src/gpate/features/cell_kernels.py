@@ -117,9 +117,7 @@ def forward(x: Tensor, bias: Tensor, side: int, ceiling: float) -> tuple[Tensor,
     return y, means, squares
 
 
-def backward(
-    y: Tensor, of_y: Tensor | None, of_means: Tensor, of_squares: Tensor, side: int, ceiling: float
-) -> Tensor:
+def backward(y: Tensor, of_y: Tensor | None, of_means: Tensor, of_squares: Tensor, side: int, ceiling: float) -> Tensor:
     """The gradient of x."""
     sizes, grid, tile = _sizes(y, side)
     of_x = torch.empty_like(y)

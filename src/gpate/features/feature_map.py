@@ -98,7 +98,7 @@ class Unit:
 
 
 def cut(vectors: Tensor, length: float) -> Tensor:
-    """v / max(|v|, length), [m, dims]: at most 1 long."""
+    """Vectors [m, dims] as v / max(|v|, length), which is at most 1 long."""
     return vectors / aligned(vectors).norm(dim=1, keepdim=True).clamp(min=length)
 
 

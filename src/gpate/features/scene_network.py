@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors.torch import load_file
@@ -100,19 +100,39 @@ class SceneNetwork(nn.ModuleList):
         super().__init__(SceneLayer(i, o) for i, o in zip(inputs, OUTPUTS, strict=False))
         self.fast = fast
 
+    def __iter__(self) -> Iterator[SceneLayer]:
+        """The layers, the first one first."""
+        return cast("Iterator[SceneLayer]", super().__iter__())
+
     def forward(self, records: Tensor) -> Iterator[Seen]:
         """Images [m, 1 or 3, height, width] in [0, 1] -> what each layer gives; each image independently."""
+        x = self._first(records)
+        for i, (layer, side) in enumerate(zip(self, CELLS, strict=True)):
+            x = _halved(x, i)
+            found = seen(F.conv2d(x, layer.kernel(x.dtype), padding=1), layer.bias, side)
+            yield found
+            x = found.activation
+
+    def activations(self, records: Tensor) -> list[Tensor]:
+        """The same without cells."""
+        x, found = self._first(records), []
+        for i, layer in enumerate(self):
+            kernel, bias = layer.kernel(x.dtype), layer.bias.to(x.dtype)
+            x = F.conv2d(_halved(x, i), kernel, bias, padding=1).clamp(0.0, CEILING)
+            found.append(x)
+        return found
+
+    def _first(self, records: Tensor) -> Tensor:
+        """What the first layer sees."""
         for _ in range(halvings(records.shape[2], records.shape[3])):
             records = F.avg_pool2d(records, 2)
         dtype = torch.bfloat16 if records.is_cuda and self.fast else torch.float32
-        x = ((records - 0.5) * 4).to(dtype).expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
-        for i, (layer, side) in enumerate(zip(self, CELLS, strict=True)):
-            assert isinstance(layer, SceneLayer)
-            if i in HALVED:
-                x = F.avg_pool2d(x, 2, ceil_mode=True)
-            found = seen(F.conv2d(x, layer.kernel(dtype), padding=1), layer.bias, side)
-            yield found
-            x = found.activation
+        return ((records - 0.5) * 4).to(dtype).expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+
+
+def _halved(x: Tensor, layer: int) -> Tensor:
+    """The input of a layer."""
+    return F.avg_pool2d(x, 2, ceil_mode=True) if layer in HALVED else x
 
 
 def scene_network(device: torch.device | str = "cpu") -> SceneNetwork:

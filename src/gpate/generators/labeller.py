@@ -88,8 +88,8 @@ class LabellerSpec:
         return (of(records) + of(records.flip(3))) / 2 if self.mirrored else of(records)
 
     def _activations(self, network: SceneNetwork, images: Tensor) -> Tensor:
-        seen = [each.activation.float() for each in network(images)]
-        return torch.cat([F.adaptive_avg_pool2d(seen[i], self.grid).flatten(1) for i in _SEEN], 1)
+        seen = network.activations(images)
+        return torch.cat([F.adaptive_avg_pool2d(seen[i].float(), self.grid).flatten(1) for i in _SEEN], 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -193,7 +193,9 @@ def labeller_features(
     """
     own = settings.spec_for(shape)
     public = PublicParts.of(own, shape[0], device)
-    return Standardised(partial(own.features, shape, public), {name: tensor.to(device) for name, tensor in state.items()})
+    return Standardised(
+        partial(own.features, shape, public), {name: tensor.to(device) for name, tensor in state.items()}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
