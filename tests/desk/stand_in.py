@@ -30,7 +30,9 @@ if "--out" in arguments:
         os.makedirs(os.path.join(run, half))
     open(os.path.join(run, "private", "run.json"), "w").close()
 with open("began", "a") as file:
-    file.write(json.dumps([os.getpid(), *arguments]) + "\n")  # last, so that all of the above is there for whoever has seen it
+    file.write(
+        json.dumps([os.getpid(), *arguments]) + "\n"
+    )  # last, so that all of the above is there for whoever has seen it
 while not os.path.exists("go") and not stopped:
     time.sleep(0.01)
 if os.path.exists("unnamed"):
