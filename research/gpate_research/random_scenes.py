@@ -1,4 +1,4 @@
-"""Random scenes, and the network that learns to recognise them: how `gpate.features.scene_network` was made.
+"""Random scenes, and a network that learns to recognise them, as the one of `gpate.features.scene_network` did.
 
     python -m gpate_research.random_scenes --out scene_network.safetensors      # two minutes on an H200
 

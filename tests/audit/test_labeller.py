@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from gpate.audit.cases import WorstCase, blank_images
 from gpate.audit.game import RecipeGame, Trial, play
 from gpate.audit.transcript_gate import GateTranscript, RecordingGate, evidence
 from gpate.boundary import FastNoise, NoisyProducts, RecordVectors, Sensitive
+from gpate.methods.embedding import Embedding
+from gpate.methods.embedding.settings import COLOUR_IMAGES
 
 STEPS = 5
 
@@ -129,3 +131,16 @@ def test_one_run_of_the_recipe_moves_by_no_more_than_is_charged() -> None:
     game._fit(True, other)
     assert [release.purpose for release in gate.transcript.releases].count("labeller") == 4
     assert 0.1 < moved(gate.transcript, other.transcript) <= mu_for(4.0, delta=1e-5)
+
+
+def test_the_game_of_a_colour_recipe_plays_all_of_its_releases_on_a_worst_case() -> None:
+    """What a quick run leaves out is put back; the record moves what is charged, and by no more."""
+    schema = replace(blank_images(16), channels=3)
+    game = RecipeGame(case=WorstCase(schema=schema), epsilon=4.0, settings={"labelling.steps": 2})
+    whole, played = COLOUR_IMAGES, game.resolved.of(Embedding)
+    assert played.shares == whole.shares
+    assert played.first.perceptual == whole.first.perceptual > 0
+    assert played.labelling.perceptual
+    assert played.labelling.share == whole.labelling.share
+    result = game.trial(True)
+    assert result.spend <= 4.0 * (1 + 1e-9)

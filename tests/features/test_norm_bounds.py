@@ -25,6 +25,7 @@ from gpate.features.standardised import Standardised, standardise
 from gpate.generators.labeller import LabellerSpec, PublicParts
 from gpate.methods.base import chunk_for
 from gpate.methods.embedding import Embedding
+from gpate.methods.embedding.labelling import Labelling, labeller_features
 from gpate.methods.embedding.record_vectors import CPU, rows_alike, vectors
 from gpate.methods.embedding.settings import COLOUR_IMAGES
 from gpate.run.folder import RunFolder
@@ -50,12 +51,22 @@ def labelling() -> FeatureMap:
     return Standardised(features, state)
 
 
+def labeller_map(own: Labelling, shape: tuple[int, int, int], device: torch.device) -> FeatureMap:
+    """As a run makes it, from made-up images."""
+    images = torch.rand(400, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    public, spec = PublicParts.of(own.spec_for(shape), shape[0], device), own.spec_for(shape)
+    with torch.no_grad():
+        found = torch.cat([spec.features(shape, public, part) for part in images.split(100)])
+    state = standardise(found, directions=200, stream=Streams(0).torch("directions"))
+    return labeller_features(state, own, shape, device)
+
+
 def image_map(shape: tuple[int, int, int] = SHAPE, **settings: Any) -> FeatureMap:
     return image_features(shape, settings=ImageFeatures(**settings), streams=Streams(0))
 
 
 def shape_of(name: str) -> tuple[int, int, int]:
-    return (3, 8, 8) if name == "colours" else SHAPE
+    return (3, 8, 8) if name == "perceptual" else SHAPE
 
 
 MAPS: dict[str, Callable[[], FeatureMap]] = {
@@ -64,8 +75,7 @@ MAPS: dict[str, Callable[[], FeatureMap]] = {
     "Fourier": partial(image_map, direction=0.0, frequencies=33),
     "both": partial(image_map, base="scattering", direction=0.3, frequencies=33, bandwidths=(0.1, 0.5)),
     "side by side": partial(image_map, base="scattering+pixels", frequencies=33),
-    "colours": partial(image_map, (3, 8, 8), base="pixels", frequencies=33, colours=0.4),
-    "perceptual": partial(image_map, base="pixels", frequencies=33, perceptual=0.6),
+    "perceptual": partial(image_map, (3, 8, 8), base="pixels", frequencies=33, perceptual=0.6),
     "learned": learned,
     "labeller": labelling,
 }
@@ -126,7 +136,7 @@ def test_leaving_out_a_record_moves_the_sums_by_at_most_the_bound(name: str, out
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
-@pytest.mark.parametrize("map_", ["first", "learned"])
+@pytest.mark.parametrize("map_", ["first", "learned", "labeller"])
 @pytest.mark.parametrize("precision", ["highest", "high"])  # a run has the second, which allows TF32
 def test_a_record_has_the_same_vector_in_any_batch_and_any_place_of_a_gpu(
     shape: tuple[int, int, int], map_: str, precision: str
@@ -147,6 +157,8 @@ def test_a_record_has_the_same_vector_in_any_batch_and_any_place_of_a_gpu(
             later = replace(own.later, samples=2000, epochs=1)
             found = learn_features(images, labels, 10, settings=later, streams=Streams(0), round_=1)
             phi = LearnedFeatures.from_state(found.state(), shape, 10, settings=later, device=device)
+        if map_ == "labeller":
+            phi = labeller_map(own.labelling, shape, device)
         alike = True
         for _ in range(24):
             record = torch.rand(1, *shape, generator=stream, device=device)

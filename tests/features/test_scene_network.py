@@ -6,13 +6,23 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from gpate.errors import InvalidValue
 from gpate.features.image_features import ImageFeatures, image_features
 from gpate.features.patches import dead_leaves
 from gpate.features.perceptual import PerceptualFeatures, perceptual_dims
-from gpate.features.scene_network import CEILING, CELLS, HALVED, OUTPUTS, WEIGHTS, cell_counts, scene_network, seen
+from gpate.features.scene_network import (
+    CEILING,
+    CELLS,
+    HALVED,
+    OUTPUTS,
+    WEIGHTS,
+    cell_counts,
+    layer_output,
+    scene_network,
+)
 from gpate.streams import Streams
 from gpate.torch_utils import has_triton
 
@@ -26,7 +36,9 @@ def scenes(count: int, seed: int = 0) -> torch.Tensor:
 
 def test_the_weights_are_a_small_part_of_the_package() -> None:
     assert WEIGHTS.stat().st_size < 1.2e6
-    assert {str(layer.weight.dtype) for layer in scene_network()} == {"torch.int8"}
+    kept = load_file(WEIGHTS)
+    assert {str(kept[f"{i}.weight"].dtype) for i in range(len(OUTPUTS))} == {"torch.int8"}
+    assert set(kept) == set(scene_network().state_dict())
 
 
 def test_a_feature_is_what_the_definition_says() -> None:
@@ -69,7 +81,7 @@ def test_a_grey_image_is_one_in_colour_without_any() -> None:
     assert torch.equal(PerceptualFeatures((1, 12, 12))(grey), PerceptualFeatures((3, 12, 12))(colour))
 
 
-def test_what_a_labeller_looks_at_is_what_the_features_are_made_of() -> None:
+def test_activations_alone_are_those_with_cells() -> None:
     images, network = scenes(2), scene_network()
     for found, with_cells in zip(network.activations(images), network(images), strict=True):
         torch.testing.assert_close(found, with_cells.activation, rtol=1e-5, atol=1e-5)
@@ -89,21 +101,21 @@ def test_blur_moves_it_more_than_a_change_of_light_that_moves_the_pixels_as_much
 def test_its_part_of_the_first_map_is_as_large_as_its_fraction_says() -> None:
     """All other parts lose as much, so the bound stays 1."""
     shape, images = (3, 8, 8), torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    own = ImageFeatures(base="pixels", frequencies=20, colours=0.1, perceptual=0.6)
+    own = ImageFeatures(base="pixels", frequencies=20, perceptual=0.6)
     plain = image_features(shape, settings=ImageFeatures(base="pixels", frequencies=20), streams=Streams(0))
     phi = image_features(shape, settings=own, streams=Streams(0))
     alone = PerceptualFeatures(shape)
-    first, _, last = phi(images).split([plain.dims, phi.dims - plain.dims - alone.dims, alone.dims], 1)
-    torch.testing.assert_close(first, math.sqrt(0.3) * plain(images))
+    first, last = phi(images).split([plain.dims, alone.dims], 1)
+    torch.testing.assert_close(first, math.sqrt(0.4) * plain(images))
     torch.testing.assert_close(last, math.sqrt(0.6) * alone(images))
     assert phi.bound == 1.0
     assert phi.dims == own.dims(shape)
 
 
-@pytest.mark.parametrize(("colours", "perceptual"), [(0.0, -0.1), (0.0, 1.0), (0.5, 0.5), (0.0, math.nan)])
-def test_fractions_that_cannot_be_are_refused(colours: float, perceptual: float) -> None:
+@pytest.mark.parametrize("perceptual", [-0.1, 1.0, math.nan])
+def test_a_fraction_that_cannot_be_is_refused(perceptual: float) -> None:
     with pytest.raises(InvalidValue, match="perceptual"):
-        ImageFeatures(colours=colours, perceptual=perceptual)
+        ImageFeatures(perceptual=perceptual)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available() or not has_triton(), reason="needs a GPU with Triton")
@@ -118,7 +130,7 @@ def test_the_kernels_give_what_torch_does(kind: torch.dtype, channels: int, heig
 
     def found(device: str, dtype: torch.dtype, *, all_parts: bool) -> list[torch.Tensor]:
         leaf = x.to(device, dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
-        parts = [*seen(leaf, bias.to(device), side)][0 if all_parts else 1 :]
+        parts = [*layer_output(leaf, bias.to(device), side)][0 if all_parts else 1 :]
         towards = [torch.randn(part.shape, generator=torch.Generator().manual_seed(i)) for i, part in enumerate(parts)]
         total = sum((part * t.to(device)).float().sum() for part, t in zip(parts, towards, strict=True))
         return [part.detach().cpu().float() for part in (*parts, *torch.autograd.grad(total, leaf))]
@@ -129,6 +141,6 @@ def test_the_kernels_give_what_torch_does(kind: torch.dtype, channels: int, heig
         )
         assert all((kernel - slow).norm() <= near * slow.norm() for kernel, slow in pairs)
     there = x.cuda().to(kind)
-    together, alone = seen(there, bias.cuda(), side), [seen(there[i : i + 1], bias.cuda(), side) for i in range(3)]
+    together, *alone = (layer_output(part, bias.cuda(), side) for part in (there, *there.split(1)))
     for part, single in zip(together, zip(*alone, strict=True), strict=True):
         assert torch.equal(part, torch.cat(single))

@@ -151,6 +151,22 @@ SYSTEMS = {
             bad=[{"latent": 0}],
         ),
         System(
+            recipe="default-colour-images",
+            settings={
+                **{
+                    f"{part}.{name}": n
+                    for part in ("matching", "last_matching")
+                    for name, n in (("steps", 2), ("batch", 8))
+                },
+                **{"first.frequencies": 50, "labelling.steps": 3, "labelling.samples": 60, "labelling.filters": 4},
+                **{"labelling.directions": 20, "labelling.grid": 2, "network": "dense", "chunk": 40},
+            },
+            events={"DiscreteGaussian"},
+            kinds=("image",),
+            iterates=False,
+            bad=[{"first.perceptual": 1.0}, {"labelling.perceptual": "no"}],
+        ),
+        System(
             recipe="refined",
             settings={
                 **FAST,
@@ -183,7 +199,6 @@ ALIKE = {
         [name for name in recipes.recipes() if name.startswith("paper-") and name not in SYSTEMS], "paper-mnist-eps1"
     ),
     "paper": "paper-mnist-eps1",  # it takes the numbers of one of these
-    "default-colour-images": "default-images",
 }
 """Recipes that differ from a system in numbers alone."""
 ITERATING = [system for system in SYSTEMS.values() if system.iterates and system.private]

@@ -252,7 +252,18 @@ def test_steps_and_rate_grow_with_the_signal() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"share": 1.0}, {"share": -0.1}, {"use": "both"}, {"steps": 0}, {"steps": 5000}, {"filters": 10**6}, {"grid": 9}],
+    [
+        {"share": 1.0},
+        {"share": -0.1},
+        {"use": "both"},
+        {"steps": 0},
+        {"steps": 5000},
+        {"filters": 10**6},
+        {"grid": 9},
+        {"perceptual": "no"},
+        {"perceptual": 1},
+        {"mirrored": "false"},
+    ],
 )
 def test_settings_that_no_labeller_has_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidValue):

@@ -112,7 +112,7 @@ def test_gswgan_of_before_there_was_a_mean_of_weights_has_none() -> None:
         ("paper-tuned", "average"),
         ("default-images", "matching.average"),
         ("default-images", "matching.memory"),
-        ("default-images", "first.colours"),
+        ("default-images", "first.perceptual"),
         ("default-images", "labelling.share"),
         ("default-images", "later_first"),
     ],
@@ -256,7 +256,6 @@ def test_a_name_reaches_the_methods_own_setting_and_every_setting_but_one_has_a_
     ("recipe", "changes", "match"),
     [
         ("default", {"first.scales": 6}, "scales"),
-        ("default", {"first.colours": 0.2}, "colour"),
         ("default", {"later.dropout": 1.0}, "dropout"),
         ("default", {"later.jitter": -1.0}, "jitter"),
         ("default", {"margin_moves": -1}, "margin_moves"),

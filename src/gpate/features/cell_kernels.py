@@ -36,7 +36,7 @@ def _forward(
     CELLS: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Of one record and some cells, all channels."""
+    """A program computes all channels of some cells of one record."""
     n = tl.program_id(0).to(tl.int64)
     cell, c = tl.program_id(1) * CELLS + tl.arange(0, CELLS), tl.arange(0, C)
     top, left = cell // columns * SIDE, cell % columns * SIDE
@@ -77,7 +77,7 @@ def _backward(
     CELLS: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Of one record and some cells, all channels; FURTHER: whether y has a gradient from later layers."""
+    """A program computes all channels of some cells of one record. FURTHER: whether y has a gradient from later layers."""
     n = tl.program_id(0).to(tl.int64)
     cell, c = tl.program_id(1) * CELLS + tl.arange(0, CELLS), tl.arange(0, C)
     top, left = cell // columns * SIDE, cell % columns * SIDE

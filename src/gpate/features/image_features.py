@@ -1,5 +1,5 @@
-"""The feature map of the first round for images: direction and Fourier features of the scattering transform, colours, and what a
-network sees.
+"""The feature map of the first round for images: direction and Fourier features of the scattering transform, and activations of
+the scene network.
 
 >>> phi = image_features((1, 28, 28), settings=ImageFeatures(frequencies=100), streams=Streams(0))
 >>> phi.dims, phi.bound
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from gpate.errors import InvalidValue, require_count, require_fraction, require_positive
-from gpate.features.colours import ColourSpectrum
 from gpate.features.feature_map import Combined, Composed, FeatureMap, Pixels, Together, Transform, Unit
 from gpate.features.fourier import fourier_features
 from gpate.features.perceptual import PerceptualFeatures, perceptual_dims
@@ -38,7 +37,6 @@ class ImageFeatures:
         direction: budget fraction of the base's direction; the rest is for its Fourier features.
         frequencies: of the Fourier features.
         bandwidths: of the Fourier features, in the units of the base. 0.2, and 0.5 beside it for colour images.
-        colours: budget fraction of the `ColourSpectrum`, out of the whole; for colour images only.
         perceptual: budget fraction of the `PerceptualFeatures`, out of the whole.
     """
 
@@ -48,7 +46,6 @@ class ImageFeatures:
     direction: float = 0.2
     frequencies: int = 5000
     bandwidths: tuple[float, ...] | None = None
-    colours: float = 0.0
     perceptual: float = 0.0
 
     def __post_init__(self) -> None:
@@ -56,10 +53,7 @@ class ImageFeatures:
             raise InvalidValue("base", self.base, f"auto, or of {', '.join(_BASES)}, joined by +")
         if not 0.0 <= self.direction <= 1.0:
             raise InvalidValue("direction", self.direction, "between 0 and 1")
-        require_fraction("colours", self.colours)
         require_fraction("perceptual", self.perceptual)
-        if self.colours + self.perceptual >= 1:
-            raise InvalidValue("colours and perceptual", (self.colours, self.perceptual), "with a sum below 1")
         if self.bandwidths is not None:
             object.__setattr__(self, "bandwidths", tuple(self.bandwidths))
             require_count("bandwidths", len(self.bandwidths), 1)
@@ -83,9 +77,8 @@ class ImageFeatures:
         """Length of a vector of the map for images of one shape, without drawing it."""
         settings = self.filled(shape)
         base = sum(_base(part, shape, settings).dims for part in settings.base.split("+"))
-        colours = ColourSpectrum(shape).dims if self.colours else 0
         perceptual = perceptual_dims(shape) if self.perceptual else 0
-        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1) + colours + perceptual
+        return base * (self.direction > 0) + 2 * self.frequencies * (self.direction < 1) + perceptual
 
 
 def image_features(
@@ -114,15 +107,10 @@ def image_features(
         )
         parts.append((fourier, 1 - settings.direction))
     phi = Composed(base, Combined([part for part, _ in parts], weights=[weight for _, weight in parts]))
-    beside: list[tuple[FeatureMap, float]] = []
-    if settings.colours:
-        beside.append((ColourSpectrum(shape, device=device), settings.colours))
-    if settings.perceptual:
-        beside.append((PerceptualFeatures(shape, device=device), settings.perceptual))
-    if not beside:
+    if not settings.perceptual:
         return phi
-    rest = 1 - settings.colours - settings.perceptual
-    return Combined([phi, *(part for part, _ in beside)], weights=[rest, *(weight for _, weight in beside)])
+    both: list[FeatureMap] = [phi, PerceptualFeatures(shape, device=device)]
+    return Combined(both, weights=[1 - settings.perceptual, settings.perceptual])
 
 
 def _base(kind: str, shape: tuple[int, int, int], settings: ImageFeatures) -> Transform:

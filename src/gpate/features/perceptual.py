@@ -1,4 +1,4 @@
-"""What an image looks like, by place: what the scene network sees in each cell of it.
+"""What an image looks like, by place: the activations of the scene network in each cell of it.
 
 Class means of these say much more of how images look than means of pixels or scattering coefficients, which lose where a fine line
 lies or which way it runs (Harder, Jalali, Sutherland and Park 2023 match means of a network that was trained on photographs).
@@ -7,7 +7,7 @@ lies or which way it runs (Harder, Jalali, Sutherland and Park 2023 match means 
                   the deviation there; every layer counts alike
 
     >>> phi = PerceptualFeatures((3, 32, 32))
-    >>> phi.dims, phi.bound, bool((phi(torch.rand(2, 3, 32, 32)).norm(dim=1) <= 1 + 1e-6).all())
+    >>> phi.dims, phi.bound, bool((phi(torch.rand(2, 3, 32, 32)).norm(dim=1) <= 1 + 1e-5).all())
     (104448, 1.0, True)
 """
 
@@ -50,7 +50,7 @@ class PerceptualFeatures:
 
     def __call__(self, records: Tensor) -> Tensor:
         """[m, channels, height, width] -> [m, dims]."""
-        found = [part.flatten(1) for seen in self._network(records) for part in (seen.means, seen.squares)]
+        found = [part.flatten(1) for output in self._network(records) for part in output[1:]]
         return cut((torch.cat(found, 1) - self._mean) * self._scale, _LENGTH)
 
 

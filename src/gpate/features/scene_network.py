@@ -2,7 +2,7 @@
 
 It was trained without a photograph, to tell two views of one random scene from views of others (Baradad, Wulff, Wang, Isola and
 Torralba 2021): patches with random outlines, textures and colours in front of each other, drawn from a seed. So it is as public as
-a random frequency. `python -m gpate_research.random_scenes` made its weights, which are a part of this package.
+a random frequency. Its weights are a part of this package; `gpate_research.random_scenes` is how such a network is made.
 
     layer         3x3 convolutions, from 0 to CEILING; every channel has a mean square of 1 over random scenes
     halved        the inputs of some layers, each way
@@ -69,13 +69,20 @@ class SceneLayer(nn.Module):
         self.register_buffer("mean", torch.zeros(2, outputs))  # of means and of mean squares of cells
         self.register_buffer("deviation", torch.ones(2))
 
-    def kernel(self, dtype: torch.dtype) -> Tensor:
-        """The weights, [outputs, inputs, 3, 3]."""
+    def forward(self, x: Tensor, side: int) -> LayerOutput:
+        """The activation and its cells of so many pixels each way."""
+        return layer_output(F.conv2d(x, self._kernel(x.dtype), padding=1), self.bias, side)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """The activation alone."""
+        return F.conv2d(x, self._kernel(x.dtype), self.bias.to(x.dtype), padding=1).clamp(0.0, CEILING)
+
+    def _kernel(self, dtype: torch.dtype) -> Tensor:
         return (self.weight * self.scale[:, None, None, None]).to(dtype)
 
 
-class Seen(NamedTuple):
-    """What a layer gives.
+class LayerOutput(NamedTuple):
+    """Of a layer.
 
     Attributes:
         activation: [m, outputs, height, width].
@@ -104,26 +111,24 @@ class SceneNetwork(nn.ModuleList):
         """The layers, the first one first."""
         return cast("Iterator[SceneLayer]", super().__iter__())
 
-    def forward(self, records: Tensor) -> Iterator[Seen]:
-        """Images [m, 1 or 3, height, width] in [0, 1] -> what each layer gives; each image independently."""
+    def forward(self, records: Tensor) -> Iterator[LayerOutput]:
+        """Images [m, 1 or 3, height, width] in [0, 1] -> the output of each layer; each image independently."""
         x = self._first(records)
         for i, (layer, side) in enumerate(zip(self, CELLS, strict=True)):
-            x = _halved(x, i)
-            found = seen(F.conv2d(x, layer.kernel(x.dtype), padding=1), layer.bias, side)
+            found = layer(_halved(x, i), side)
             yield found
             x = found.activation
 
     def activations(self, records: Tensor) -> list[Tensor]:
-        """The same without cells."""
+        """The activation of each layer, without cells."""
         x, found = self._first(records), []
         for i, layer in enumerate(self):
-            kernel, bias = layer.kernel(x.dtype), layer.bias.to(x.dtype)
-            x = F.conv2d(_halved(x, i), kernel, bias, padding=1).clamp(0.0, CEILING)
+            x = layer.activation(_halved(x, i))
             found.append(x)
         return found
 
     def _first(self, records: Tensor) -> Tensor:
-        """What the first layer sees."""
+        """The input of the first layer."""
         for _ in range(halvings(records.shape[2], records.shape[3])):
             records = F.avg_pool2d(records, 2)
         dtype = torch.bfloat16 if records.is_cuda and self.fast else torch.float32
@@ -162,23 +167,23 @@ def cell_counts(height: int, width: int) -> list[int]:
     return found
 
 
-def seen(x: Tensor, bias: Tensor, side: int) -> Seen:
-    """Of the result of a convolution."""
+def layer_output(x: Tensor, bias: Tensor, side: int) -> LayerOutput:
+    """Activation, and means and mean squares of cells, from the result of a convolution."""
     if x.is_cuda and has_triton():
-        return Seen(*_Seen.apply(x.contiguous(memory_format=torch.channels_last), bias, side))
+        return LayerOutput(*_LayerOutput.apply(x.contiguous(memory_format=torch.channels_last), bias, side))
     y = (x + bias.to(x.dtype)[:, None, None]).clamp(0.0, CEILING)
     exact = y.float()
     if side == 1:
-        return Seen(y, exact, exact.square())
-    return Seen(y, *(F.avg_pool2d(part, side, ceil_mode=True) for part in (exact, exact.square())))
+        return LayerOutput(y, exact, exact.square())
+    return LayerOutput(y, *(F.avg_pool2d(part, side, ceil_mode=True) for part in (exact, exact.square())))
 
 
-class _Seen(torch.autograd.Function):
+class _LayerOutput(torch.autograd.Function):
     """The kernels as a differentiable function."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As `seen`."""
+        """As `layer_output`."""
         y, means, squares = _kernels().forward(x, bias, side, CEILING)
         ctx.save_for_backward(y)
         ctx.side = side

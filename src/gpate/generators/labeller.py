@@ -27,8 +27,8 @@ from gpate.features.scene_network import OUTPUTS, SceneNetwork, scene_network
 
 _MOST_FILTERS = 4096
 
-_SEEN = (3, 5, 6)
-"""Layers of the scene network that a labeller looks at: the last of each size but the first."""
+_LAYERS = (3, 5, 6)
+"""Layers of the scene network whose activations are features: the last of each size but the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,15 @@ class LabellerSpec:
         for name in ("scales", "orientations", "grid"):
             require_count(name, getattr(self, name), 1)
         require_count("filters", self.filters)
+        for name in ("perceptual", "mirrored", "agree"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidValue(f"{name} of the labeller", getattr(self, name), "true or false")
         if self.filters > _MOST_FILTERS or self.grid > PATCH:
             raise InvalidValue("filters and grid", (self.filters, self.grid), f"at most {_MOST_FILTERS} and {PATCH}")
 
     def dims(self, shape: tuple[int, int, int]) -> int:
         """Number of features of an image of this shape."""
-        perceptual = sum(OUTPUTS[i] for i in _SEEN) if self.perceptual else 0
+        perceptual = sum(OUTPUTS[i] for i in _LAYERS) if self.perceptual else 0
         return self._scattering(shape).dims + (2 * self.filters + perceptual) * self.grid**2
 
     def to_json(self) -> dict[str, Any]:
@@ -88,8 +91,8 @@ class LabellerSpec:
         return (of(records) + of(records.flip(3))) / 2 if self.mirrored else of(records)
 
     def _activations(self, network: SceneNetwork, images: Tensor) -> Tensor:
-        seen = network.activations(images)
-        return torch.cat([F.adaptive_avg_pool2d(seen[i].float(), self.grid).flatten(1) for i in _SEEN], 1)
+        found = network.activations(images)
+        return torch.cat([F.adaptive_avg_pool2d(found[i].float(), self.grid).flatten(1) for i in _LAYERS], 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

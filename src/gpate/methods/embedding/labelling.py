@@ -110,7 +110,15 @@ class Labelling:
             raise InvalidValue("steps of the labeller", self.steps, f"at most {_MOST_ASKED}")
         if self.rate is not None:
             require_positive("rate", self.rate)
-        LabellerSpec(scales=1, orientations=self.orientations, filters=self.filters, grid=self.grid)
+        if self.mirrored is not None and not isinstance(self.mirrored, bool):
+            raise InvalidValue("mirrored", self.mirrored, "true, false or null")
+        LabellerSpec(
+            scales=1,
+            orientations=self.orientations,
+            filters=self.filters,
+            grid=self.grid,
+            perceptual=self.perceptual,
+        )
 
     def spec_for(self, shape: tuple[int, int, int]) -> LabellerSpec:
         """Of images of this shape."""

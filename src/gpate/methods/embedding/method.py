@@ -2,7 +2,8 @@
 
     class counts, with noise
     for each round
-        choose a feature map phi: at first scattering, later what a classifier learned from the student's own images
+        choose a feature map phi: at first scattering, and activations of the scene network for colour images; later what a classifier
+        learned from the student's own images
         release the sum of phi over the records of each class, with noise
         train the student until the class means of phi over its images match all that was released
     train a labeller on the records, with noise
@@ -44,7 +45,7 @@ from gpate.features.image_features import SMALL, image_features
 from gpate.generators import Student, spec_for
 from gpate.generators.matching import ClassMeans, Matching, Target, match, trust
 from gpate.generators.student import sample_chunks
-from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run
+from gpate.methods.base import AnySchema, Fitted, Method, Plan, Run, chunk_for
 from gpate.methods.embedding.labelling import train_labeller, use_of
 from gpate.methods.embedding.ledger_rule import implied_steps
 from gpate.methods.embedding.record_vectors import CPU
@@ -54,6 +55,9 @@ from gpate.methods.finished_run import FinishedRun
 from gpate.methods.settings import Settings
 from gpate.run.checkpoints import Checkpoints
 from gpate.schema import ImageSchema, TableSchema
+
+_NUMBERS = 8
+"""Of a vector, for each number of a record, from which on fewer records are computed at a time."""
 
 
 class EmbeddingMethod(Method):
@@ -92,6 +96,7 @@ class EmbeddingMethod(Method):
 
     def smallest(self, settings: Settings) -> dict[str, Any]:
         """One training step a round of a small network, and a labeller with few features and steps: all releases are there."""
+        own = settings.of(Embedding)
         training: dict[str, Any] = {
             "matching.steps": 1,
             "matching.batch": 4,
@@ -102,7 +107,9 @@ class EmbeddingMethod(Method):
         }
         training |= {"network": "dense", "later.samples": 64, "later.epochs": 1, "later.hidden": 32, "later.width": 4}
         training |= {"first.frequencies": 200, "later.frequencies": 200}
-        labelling = {"share": settings.of(Embedding).labelling.share, "samples": 64, "directions": 50, "filters": 4}
+        training |= {"shares": own.shares, "first.perceptual": own.first.perceptual}  # which `quick` leaves out
+        share, perceptual = own.labelling.share, own.labelling.perceptual
+        labelling = {"share": share, "perceptual": perceptual, "samples": 64, "directions": 50, "filters": 4}
         labelling |= {"grid": 2, "orientations": 2, "steps": 4}
         return training | {f"labelling.{name}": value for name, value in labelling.items()}
 
@@ -114,7 +121,8 @@ class EmbeddingMethod(Method):
             raise InvalidValue("shares", own.shares, "a single one for a table", fix)
         spec = spec_for(schema, latent=own.latent)
         own.require_fit(own.spec_for(spec))
-        return Plan(spec=spec, chunk=own.chunk or 0)
+        chunk = own.chunk or chunk_for(max(spec.dims, own.first.dims(spec.shape) // _NUMBERS))
+        return Plan(spec=spec, chunk=chunk)
 
     def fit(self, run: Run) -> Fitted:
         """All rounds, and the labeller."""

@@ -126,12 +126,12 @@ class Embedding:
         return {
             **rounds,
             "labelling.share": 0.0,
+            "labelling.perceptual": False,
             "little_noise": None,  # so short a training does not get to the noise
             "network": "dense" if self.network == "dense" else "light",
             "maps": min(self.maps, 16),
             "first.orientations": min(self.first.orientations, 4),
             "first.frequencies": min(self.first.frequencies, 2000),
-            "first.colours": 0.0,  # so short a training has classes or colours
             "first.perceptual": 0.0,  # takes a GPU; a round of learned features does instead
             "matching.steps": steps(self.matching, 1.8 if perceptual else 2.25),
             "matching.batch": min(self.matching.batch, _QUICK_BATCH),
@@ -170,7 +170,7 @@ COLOUR_IMAGES = Embedding(
     last_matching=Matching(steps=1500, batch=400, memory=0.95, learning_rate=5e-4),
     labelling=Labelling(share=0.4, perceptual=True),
 )
-"""For photographs: one round, most of it for what the scene network sees."""
+"""For photographs: one round, most of it for activations of the scene network, which tell how an image looks."""
 
 
 MERF = Embedding(
