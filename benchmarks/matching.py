@@ -3,17 +3,20 @@
 A student matches random means, since speed does not depend on what they say: in the first round through scattering and Fourier
 features, in later ones through learned ones as well, all at once or one by one. A step is timed plain and, on a GPU, recorded, in
 turns. The floor is its arithmetic, as torch counts it, at the rate of large products in single precision; the network's own, in half
-precision, could be twice as fast. `--profile` names the kernels that a plain step spends its time in.
+precision, could be twice as fast. The features of the scene network are timed alone too, forward and both ways, by Triton kernels
+and by torch's operations, in turns, beside their convolutions alone. `--profile` names the kernels that a plain step spends its time in.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
 import torch
+from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.tables import interleaved_seconds, keep, show
@@ -21,10 +24,13 @@ from gpate.accounting import Receipt
 from gpate.boundary import Released
 from gpate.features import FeatureMap, learn_features
 from gpate.features.image_features import image_features
+from gpate.features.perceptual import PerceptualFeatures
+from gpate.features.scene_network import HALVED, scene_network
 from gpate.generators import GeneratorSpec, Student
 from gpate.generators.matching import ClassMeans, match
 from gpate.methods.embedding.method import COLOUR_IMAGES, Embedding
 from gpate.streams import Streams
+from gpate.torch_utils import has_triton
 
 TF32 = 400e12
 """Operations a second of an H200 in large products."""
@@ -103,7 +109,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     device, rows = torch.device(asked.device), []
     for name in [asked.only] if asked.only else CASES:
-        for rounds in sorted({1, 2, len(CASES[name][1].shares)}):
+        for rounds in sorted({1, len(CASES[name][1].shares)}):
             steps = Steps(name, rounds, steps=asked.steps, device=device)
             found = steps.seconds()
             row = {"images": name, "round": rounds, "batch": steps.matching.batch}
@@ -117,7 +123,48 @@ def main() -> None:
             if asked.profile:
                 _profile(steps)
     show("A step of matching", rows)
-    keep(f"matching-{device.type}", {"steps": rows})
+    features = [_features(name, device) for name in CASES if asked.only in (None, name) and "colour" in name]
+    show("Features of the scene network", features)
+    keep(f"matching-{device.type}", {"steps": rows, "features": features})
+
+
+def _features(name: str, device: torch.device) -> dict[str, object]:
+    """Milliseconds for a batch, a quarter of it on a CPU."""
+    plain, settings = CASES[name]
+    count = settings.matching.batch if device.type == "cuda" else settings.matching.batch // 4
+    phi = PerceptualFeatures(plain.shape, device=device)
+    images = torch.rand(count, *plain.shape, generator=torch.Generator().manual_seed(0)).to(device).requires_grad_()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    weights = [layer.weight.to(dtype) for layer in scene_network(device)]
+
+    def forward() -> None:
+        with torch.no_grad():
+            phi(images)
+
+    def both() -> None:
+        phi(images).square().sum().backward()
+
+    def convolutions() -> None:
+        y = x = images.detach().to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+        for i, weight in enumerate(weights):
+            y = F.conv2d(F.avg_pool2d(y, 2) if i in HALVED else y, weight, padding=1)
+        torch.autograd.grad(y.sum(), x)
+
+    def timed(function: Callable[[], None], *, kernels: bool) -> Callable[[], None]:
+        def run() -> None:
+            with patch("gpate.features.scene_network.has_triton", lambda: kernels):
+                function()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+
+        return run
+
+    ways = {"forward": forward, "both": both}
+    kinds = {"kernels": True, "torch": False} if device.type == "cuda" and has_triton() else {"torch": False}
+    runs = {f"{way}, {kind}": timed(ways[way], kernels=on) for way in ways for kind, on in kinds.items()}
+    runs["convolutions alone, both"] = timed(convolutions, kernels=False)
+    found = interleaved_seconds(runs, repeats=5)
+    return {"images": name, "batch": count, **{f"{way}, ms": round(1000 * s, 2) for way, s in found.items()}}
 
 
 def _profile(steps: Steps) -> None:

@@ -125,7 +125,7 @@ def _release(student: Student) -> Release:
             Path(name),
             spec=spec,
             weights=student.network.state_dict(),
-            shares=student.shares.tolist(),
+            shares=student.proportions.tolist(),
             schema=schema,
             ledger=gate.ledger,
             settings={},
