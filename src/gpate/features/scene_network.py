@@ -198,9 +198,7 @@ class _LayerOutput(torch.autograd.Function):
         of_y, *of_cells = gradients
         if of_y is not None:
             of_y = of_y.contiguous(memory_format=torch.channels_last)
-        zeros = next((torch.zeros_like(part) for part in of_cells if part is not None), None)
-        if zeros is None:
-            shape = (*y.shape[:2], *(-(-size // ctx.side) for size in y.shape[2:]))
-            zeros = y.new_zeros(shape, dtype=torch.float32)
-        parts = [zeros if part is None else part.contiguous() for part in of_cells]
+        shape = (*y.shape[:2], *(-(-size // ctx.side) for size in y.shape[2:]))
+        none = y.new_zeros(shape, dtype=torch.float32)
+        parts = [none if part is None else part.contiguous() for part in of_cells]
         return _kernels().backward(y, of_y, *parts, ctx.side, CEILING), None, None
