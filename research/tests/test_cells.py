@@ -172,6 +172,12 @@ def test_a_result_from_before_a_setting_was_there_has_its_default() -> None:
     earlier = asked(balanced)
     del earlier["training"]["balanced"]  # that recipe's is not the default
     assert not is_of_today(earlier, balanced)
+    images = Unit(fit=Fit(recipe="default", dataset="mnist", epsilon=1.0), seed=0)
+    before = asked(images)
+    before["embedding"]["first"]["colours"] = 0.0  # a setting that is no more, with which nothing was done
+    assert is_of_today(before, images)
+    before["embedding"]["first"]["colours"] = 0.1
+    assert not is_of_today(before, images)
     peer = Unit(fit=Fit(recipe="dpmm-mst", dataset="adult", epsilon=1.0, task="peer"), seed=0)
     assert is_of_today({"peer": "dpmm-mst"}, peer)
     assert not is_of_today({"peer": "dpmm-aim"}, peer)

@@ -123,13 +123,13 @@ def _blocks(dataset: str, records: Records, results: Path) -> list[tuple[str, ND
     wanted: tuple[tuple[Kind, float], ...] = (("default", 10), ("default", 1), ("default", 0.2), ("published", 1))
     for kind, epsilon in wanted:
         cell = next((cell for cell in accuracy_cells(dataset) if math.isclose(cell.epsilon, epsilon)), None)
-        fit = cell.fit(kind) if cell is not None else None
-        if fit is None:
+        if cell is None or (fit := cell.fit(kind)) is None:
             continue
         picture = samples_folder(results) / f"{Unit(fit=fit, seed=0, quick=records.quick).slug}.png"
         if records.of(fit) and picture.exists():
             name = "ours, default" if kind == "default" else "G-PATE as published"
-            found.append((f"{name}, ε = {epsilon:g}", np.asarray(Image.open(picture))))
+            earlier = "†" * records.figures(cell, kind).earlier
+            found.append((f"{name}, ε = {epsilon:g}{earlier}", np.asarray(Image.open(picture))))
     return found
 
 

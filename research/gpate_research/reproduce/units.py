@@ -107,6 +107,22 @@ def asked(unit: Unit) -> dict[str, Any]:
     return plain_settings(resolved(unit))
 
 
+_GONE = {("embedding", "first", "colours"): 0.0}
+"""Settings that are no more, and the value with which they did nothing."""
+
+
+def _without_gone(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's `asked` without settings that are no more and did nothing."""
+    found: dict[str, Any] = json.loads(json.dumps(recorded))
+    for (*path, name), nothing in _GONE.items():
+        group: Any = found
+        for part in path:
+            group = group.get(part) if isinstance(group, dict) else None
+        if isinstance(group, dict) and group.get(name) == nothing:
+            del group[name]
+    return found
+
+
 def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
     """Whether a record's `asked` is what is asked for today. A setting that it does not know yet had its default then."""
     from gpate.methods.base import settings_of
@@ -115,7 +131,9 @@ def is_of_today(recorded: Mapping[str, Any], unit: Unit) -> bool:
     if recorded.keys() != today.keys() or "method" not in recorded:
         return recorded == today
     try:
-        return plain_settings(settings_of({"recipe": "", "source": "", "speed": {}, **recorded})) == today
+        return (
+            plain_settings(settings_of({"recipe": "", "source": "", "speed": {}, **_without_gone(recorded)})) == today
+        )
     except (TypeError, AttributeError, GpateError):  # a setting that is no more, or cannot be had any more
         return False
 
