@@ -99,9 +99,15 @@ def test_folding_keeps_what_the_network_sees() -> None:
 
 
 def test_channels_of_the_shipped_network_are_of_one_size_and_random_scenes_are_kept_whole() -> None:
-    """Otherwise a few channels, or layers, would be all that counts."""
+    """Otherwise a few channels, or layers, would be all that counts. What the file says of scenes is true of the network as it is used."""
     seen = views((scenes(60, textures(60, stream(5)), stream(5)) * 255).byte(), stream(5))
-    sizes = torch.cat([each.squares.mean((0, 2, 3)) for each in scene_network()(seen)])
+    outputs = list(scene_network()(seen))
+    for layer, output in zip(scene_network(), outputs, strict=True):
+        for cells, mean, deviation in zip(output[1:], layer.mean, layer.deviation, strict=True):
+            assert float((cells.mean((0, 2, 3)) - mean).square().mean().sqrt()) < 0.25 * float(deviation)
+            found = (cells - mean[:, None, None]).square().mean().sqrt()
+            assert math.isclose(float(found), float(deviation), rel_tol=0.15)
+    sizes = torch.cat([each.squares.mean((0, 2, 3)) for each in outputs])
     assert float(sizes.quantile(0.05)) > 0.5
     assert float(sizes.quantile(0.95)) < 2.0
     lengths = PerceptualFeatures((3, VIEW, VIEW))(seen).norm(dim=1)

@@ -18,6 +18,7 @@ from gpate.features import Learner, Unit
 from gpate.features.image_features import ImageFeatures
 from gpate.generators import Student
 from gpate.generators.matching import Matching
+from gpate.methods import method_named
 from gpate.methods.base import AnySchema
 from gpate.methods.embedding import Embedding
 from gpate.methods.embedding.method import embed, noise_of, target_for
@@ -389,3 +390,17 @@ def test_a_quick_run_is_less_work(settings: Embedding) -> None:
     for part, whole in (("matching", settings.matching), ("rematching", settings.rematching)):
         assert 4 * changes[f"{part}.steps"] * changes[f"{part}.batch"] <= whole.steps * whole.batch
     assert changes["little_noise"] is None, "of what is short already nothing is cut"
+
+
+def test_fewer_records_are_computed_at_a_time_where_their_vectors_are_long() -> None:
+    """A chunk of vectors takes the same memory for all sizes, about; one that was asked for is taken."""
+    numbers = []
+    for side in (32, 64):
+        schema = ImageSchema(channels=3, height=side, width=side, classes=("a", "b"))
+        settings = settings_for("embedding", embedding=COLOUR_IMAGES)
+        plan = method_named("embedding").plan(settings, schema, 1.0)
+        numbers.append(plan.chunk * COLOUR_IMAGES.first.dims((3, side, side)))
+        asked = settings_for("embedding", embedding=replace(COLOUR_IMAGES, chunk=7))
+        assert method_named("embedding").plan(asked, schema, 1.0).chunk == 7
+    assert max(numbers) <= 8 * 1000 * 3072
+    assert min(numbers) > 0.9 * max(numbers)
